@@ -1,6 +1,6 @@
-"""The accuracy contract (docs/numerics.md), family by family: an error no larger than torch's fp32 matmul's on the same data, by
-both gauges, whichever tier the card chooses; and which tier, and what is recomputed, where the data leave no doubt. On the CPU
-the families go through the numerics model, at small sizes."""
+"""The accuracy contract (docs/numerics.md), family by family: by both gauges, an error no larger than that of torch's fp32 matmul
+on the same data, whichever tier the card chooses. Where the data leave no doubt, the tier and what is recomputed are checked too.
+On the CPU the families go through the numerics model, at small sizes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def picked_small(m: int, n: int, k: int, device: str) -> Pair:
 
 
 def small_behind_zeros(m: int, n: int, k: int, device: str) -> Pair:
-    """A's large elements meet zeros of B, and four small ones carry the result; the rest of A is zeros."""
+    """A's large elements meet zeros of B, and four small elements of each row make the result; the rest of A is zeros."""
     a, b = torch.zeros(m, k, device=device), randn(k, n, device=device)
     a[:, : k // 4] = randn(m, k // 4, device=device)
     a[:, k // 4 : k // 4 + 4] = 1e-9 * randn(m, 4, device=device)
@@ -119,9 +119,9 @@ def constant(value: float) -> Family:
     return both(lambda *shape, device: torch.full(shape, value, device=device))
 
 
-MORE = "more"  # than fp16x3: bf16x6 or FMA, or tiles or rows recomputed
+MORE = "more"  # than fp16x3 alone: bf16x6 or FMA, or tiles or rows recomputed
 
-# Name -> how to make it; None, or what must compute it with kernels "tensorcore" and "mma": a tier alone, or MORE.
+# Name -> how to make it, and what must compute it with kernels "tensorcore" and "mma": a tier alone, MORE, or None (anything).
 FAMILIES: dict[str, tuple[Family, str | None]] = {
     "randn": (both(randn), FP16X3),
     "uniform": (both(lambda *shape, device: torch.rand(*shape, device=device)), FP16X3),
@@ -150,7 +150,7 @@ def alternating(k: int, device: str) -> torch.Tensor:
 
 
 def offset(m: int, n: int, k: int, device: str) -> Pair:
-    """Both near to 1, and B with alternating signs."""
+    """Elements near 1 in both operands, with alternating signs in B."""
     b = (1 + 1e-3 * randn(k, n, device=device)) * alternating(k, device)[:, None]
     return 1 + 1e-3 * randn(m, k, device=device), b
 
@@ -174,13 +174,13 @@ def timestamps(m: int, n: int, k: int, device: str) -> Pair:
 
 
 def differences(m: int, n: int, k: int, device: str) -> Pair:
-    """Second differences, by a dense matrix, of smooth columns."""
+    """Second differences of smooth columns, by a dense matrix."""
     at = torch.arange(k, device=device)
     a = (torch.arange(m, device=device)[:, None] - at).abs()
     return torch.where(a == 0, -2.0, torch.where(a == 1, 1.0, 0.0)), waves_of_smooth(m, n, k, device)[1]
 
 
-# Sums that cancel term by term: of kernel "tensorcore" the tier below fp16x3 computes them.
+# Sums that cancel term by term: kernel "tensorcore" computes them by the tier below fp16x3.
 CANCELLING: dict[str, Family] = {
     "offset": offset,
     "interleaved_pairs": interleaved_pairs,
@@ -189,19 +189,22 @@ CANCELLING: dict[str, Family] = {
     "differences": differences,
 }
 
-# Where torch's error is below these, mm32's may reach them: what splitting and truncation cost at most on the family. Constant
-# matrices have the same rounding error in every element, which no sum averages out: at most 10 u.
+# Where torch's error is below these, mm32's may reach them: they are the most that splitting and truncation cost on the families.
+# Constant matrices have the same rounding error in every element, which no sum averages out: at most 10 u.
 NORMWISE, COMPONENTWISE, CONSTANT = 4 * UNIT, 4.0, 10.0
 
-# How much more than torch's an error may be, normwise and componentwise (docs/numerics.md, "exceptions"). Where torch splits K,
-# its sums of one sign come close to the bias that tensor cores leave in 64 of K; the fallback sums in parts of 128.
+# The most that an error may be, as multiples of torch's normwise and componentwise errors (docs/numerics.md, "exceptions"). Where
+# torch splits K, the error of its sums of one sign comes close to the bias that tensor cores leave in 64 of K; the fallback sums
+# in parts of 128.
 ALONE, WITH_MULTIPLY_ADDS = (1.0, 1.5), (1.5, 1.5)
-OF_MMA = (1.0, 2.0)  # promoted every 32 of K, it rounds twice as often as tensorcore: seen on ReLU data is 1.52
+OF_MMA = (1.0, 2.0)  # mma promotes every 32 of K, so it rounds twice as often as tensorcore: 1.52 was seen on ReLU data
 
 
 class Computed(NamedTuple):
-    """What computed a product: its tier, None with a kernel that has none; and whether tiles, or rows, columns and single
-    elements, were recomputed by multiply-adds."""
+    """What computed a product.
+
+    `tier`: its tier, or None for a kernel that has none. `tiles`: whether tiles were recomputed by multiply-adds. `rows`: whether
+    rows, columns or single elements were."""
 
     tier: str | None
     tiles: bool = False
@@ -209,11 +212,11 @@ class Computed(NamedTuple):
 
     @property
     def alone(self) -> bool:
-        """By tensor cores, nothing recomputed."""
+        """Whether tensor cores computed all of it, with nothing recomputed."""
         return self.tier not in (None, FMA) and not self.tiles and not self.rows
 
     def fits(self, expected: str | None) -> bool:
-        """`expected` as in FAMILIES."""
+        """Return whether this is what `expected` demands, which is as in FAMILIES."""
         if expected is None or self.tier is None:
             return True
         return self.tier in (BF16X6, FMA) or not self.alone if expected == MORE else self == Computed(expected)
@@ -231,8 +234,8 @@ def floors(name: str) -> tuple[float, float]:
 
 
 def gauges(c: torch.Tensor, truth: torch.Tensor, size: torch.Tensor) -> tuple[float, float]:
-    """`numerics.normwise` and `numerics.componentwise`, on the tensors' device; below the normal range an error of one spacing
-    is no error."""
+    """Return `numerics.normwise` and `numerics.componentwise`, computed on the tensors' device; below the normal range an error
+    of one spacing counts as none."""
     error = (c.double() - truth).abs()
     error = torch.where(error <= 2.0**-148, torch.zeros_like(error), error)
     by_component = torch.where(error == 0, torch.zeros_like(error), error / (UNIT * size))
@@ -282,9 +285,9 @@ def test_cancelling_family_in_the_model(name: str, k: int, lower_parts: int | No
     plain = torch.from_numpy(numerics.fp32_matmul(a.numpy(), b.numpy()))
     truth, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     ours, theirs = gauges(torch.from_numpy(c), truth, size), gauges(plain, truth, size)
-    if name != "differences":  # three terms a sum: another test refuses it
+    if name != "differences":  # its sums have three terms, and another test of the decision refuses it
         assert decision.tier == (FMA if lower_parts is None else BF16X6)
-    more = 2 if decision.tier == FMA else 1  # multiply-adds both, in another order
+    more = 2 if decision.tier == FMA else 1  # both are multiply-adds, in different orders
     assert all(x <= max(more * y, floor) for x, y, floor in zip(ours, theirs, floors(name), strict=True)), (
         ours,
         theirs,
@@ -304,7 +307,7 @@ def _ieee_torch() -> Iterator[None]:
 
 
 def counted(run: Callable[[], object], times: int = 1) -> Computed:
-    """What computed each of `times` products that `run` makes, by the card's counters: all of them alike."""
+    """Return what computed the `times` products that `run` makes, by the card's counters; assert that it was the same for all."""
     before = Counter(mm32.stats().tiers)
     run()
     since = Counter(mm32.stats().tiers) - before
@@ -315,7 +318,7 @@ def counted(run: Callable[[], object], times: int = 1) -> Computed:
 
 
 def on_card(kernel: str, a: torch.Tensor, b: torch.Tensor, precision: str = "fp32") -> tuple[torch.Tensor, Computed]:
-    """The result, and what computed it. Three runs must agree in every bit."""
+    """Return the result, and what computed it. Three runs must agree in every bit."""
     chosen = re.search(r"^kernel +(\w+)", mm32.explain(a, b, kernel=kernel, precision=precision), re.MULTILINE)
     assert chosen
     results: list[torch.Tensor] = []
@@ -330,7 +333,7 @@ def on_card(kernel: str, a: torch.Tensor, b: torch.Tensor, precision: str = "fp3
 
 
 def of_the_multiply(plan: Plan) -> dict[str, Any]:
-    """What decides the order of a plan's sums, for numerics.matmul."""
+    """Return what decides the order of a plan's sums, as arguments of numerics.matmul."""
     entry = f"mm32_{plan.kernel}"
     launches = [dict(step.constants) for step in plan.launches if step.entry == entry and not step.lower]
     (constants,), space = launches, plan.workspace
@@ -351,7 +354,7 @@ def planned(kernel: str, a: torch.Tensor, b: torch.Tensor, precision: str = "fp3
 
 
 def bound_of(kernel: str, a: torch.Tensor, b: torch.Tensor, tier: str = FP16X3) -> float:
-    """numerics.bound for the plan of a product."""
+    """Return numerics.bound for the plan of a product."""
     form = of_the_multiply(planned(kernel, a, b))
     return numerics.bound(a.shape[1], kernel, tier=tier, inline_pack=form["inline_pack"], promote=form["promote"])
 
@@ -370,11 +373,11 @@ def judge(name: str, kernel: str, placed: tuple[Placed, Placed], expected: str |
     no_tier = went.tier is None
     if (
         no_tier and a.shape[1] <= planning.fma.LONG_K
-    ):  # one multiply-add after another: an fp32 matmul, by no split of K
+    ):  # an fp32 matmul of one multiply-add after another, with K not split
         floor = (0.5 * a.shape[1] ** 0.5 * UNIT, max(32.0, 2 * a.shape[1] ** 0.5))
         if name.startswith("constant"):
-            floor = (a.shape[1] * UNIT, float(a.shape[1]))  # its errors have one sign
-    elif no_tier:  # promoted every 128 of K, and one promotion after another
+            floor = (a.shape[1] * UNIT, float(a.shape[1]))  # the errors all have one sign
+    elif no_tier:  # sums are promoted every 128 of K, one promotion after another
         long = 0.5 * (128**0.5 + (a.shape[1] / 128) ** 0.5)
         floor = (long * UNIT, 4 * long)
     message = f"{name} {kernel} {went}: normwise {ours[0]:.3g} of torch's {theirs[0]:.3g}, gauge {ours[1]:.3g} of {theirs[1]:.3g}"
@@ -400,14 +403,15 @@ def test_family(name: str, kernel: str, layout: str, seed: int) -> None:
 )
 @pytest.mark.parametrize("name", CANCELLING)
 def test_cancelling_family(name: str, sizes: tuple[int, int, int], seed: int) -> None:
-    """Packed beforehand or beside the multiply, inline or with short K, with a lower tier or without."""
+    """Sums that cancel keep torch's error: packed beforehand or beside the multiply, inline or with short K, with a lower tier or
+    without."""
     a, b = CANCELLING[name](*sizes, "cuda")
     truth, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     theirs = gauges(torch_fp32(a, b), truth, size)
     for kernel in ("auto", "tensorcore"):
         c, went = on_card(kernel, a, b)
         assert went.tier in (None, BF16X6, FMA) or name == "differences"
-        more = 2 if went.tier in (None, FMA) else 1  # multiply-adds both, in another order
+        more = 2 if went.tier in (None, FMA) else 1  # both are multiply-adds, in different orders
         ours = gauges(c, truth, size)
         assert all(x <= max(more * y, floor) for x, y, floor in zip(ours, theirs, floors(name), strict=True)), (
             ours,
@@ -434,7 +438,7 @@ def test_cancellation_is_found_beside_a_bad_row(bad: float, seed: int) -> None:
 
 @pytest.mark.gpu
 def test_three_products_have_no_steep_rows(seed: int) -> None:
-    """Below 4 of K no row is recomputed for what it lacks; the bits do not depend on other rows."""
+    """Below K = 4 no row is recomputed for bits that it lacks, so a row's bits do not depend on other rows."""
     a, b = randn(300, 3, device="cuda"), randn(3, 260, device="cuda")
     a[5], a[6] = torch.tensor([1e3, 1e-3, 1e-7]), torch.tensor([1.0, 1e-6, 1e-7])
     alone = mm32.matmul(a[:128].contiguous(), b, kernel="tensorcore")
@@ -474,14 +478,14 @@ def test_short_sums_keep_the_bound(k: int, seed: int) -> None:
         c, _ = on_card("auto", a, b)
         plain = gauges(torch_fp32(a, b), a.double() @ b.double(), a.double().abs() @ b.double().abs())
         ours = gauges(c, a.double() @ b.double(), a.double().abs() @ b.double().abs())
-        assert ours[1] <= max(plain[1], 8.0)  # what the split alone may cost
+        assert ours[1] <= max(plain[1], 8.0)  # 8: the most that the split alone may cost
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("largest", [1, 22, 500])
 def test_integers_are_exact(kernel: str, largest: int, seed: int) -> None:
-    """Products and sums below 2^22."""
+    """Integers whose products and sums are below 2^22 are multiplied exactly."""
     k = min(4096, 2**22 // largest**2)
     a, b = (torch.randint(-largest, largest + 1, s, device="cuda").float() for s in ((300, k), (k, 270)))
     for layout in LAYOUTS:
@@ -522,7 +526,7 @@ def test_special_values(kernel: str, value: float, k: int, seed: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_overflow_is_infinite_where_torchs_is(kernel: str, seed: int) -> None:
-    """Magnitudes of 2^120 and 2^136 in turn; sums of one sign, so that no order of summation overflows before the end."""
+    """Magnitudes alternate between 2^120 and 2^136; sums have one sign, so no order of summation overflows before the end."""
     a = (torch.rand(130, 64, device="cuda") + 1) * torch.exp2(60 + 16.0 * (torch.arange(130, device="cuda") % 2))[
         :, None
     ]
@@ -537,7 +541,7 @@ def test_overflow_is_infinite_where_torchs_is(kernel: str, seed: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", planning.EMULATED_KERNELS)
 def test_small_elements_that_the_scale_would_drop(kernel: str) -> None:
-    """2^100 and 2^-80 in one row: scaled, the second leaves fp32's range altogether."""
+    """A row has 2^100 and 2^-80: scaled by the row's scale, the second would leave fp32's range altogether."""
     a, b = torch.zeros(64, 16, device="cuda"), torch.eye(16, device="cuda")
     a[:, 0], a[:, 1] = 2.0**100, 2.0**-80
     c, went = on_card(kernel, a, b)
@@ -548,7 +552,7 @@ def test_small_elements_that_the_scale_would_drop(kernel: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize(("row", "column"), [(200, None), (None, 300), (767, 0)])
 def test_only_a_bad_row_or_column_is_recomputed(row: int | None, column: int | None, seed: int) -> None:
-    """One Inf in A, or B, or both: its row and column are computed by multiply-adds, all others keep every bit."""
+    """With one Inf in A, or B, or both, its row and column are computed by multiply-adds, and all others keep every bit."""
     a, b = torch.randn(768, 640, device="cuda"), torch.randn(640, 500, device="cuda")
     if planning.unsupported("tensorcore", launch.card_of(0)):
         pytest.skip("not a card with wgmma")
@@ -573,7 +577,7 @@ def test_only_a_bad_row_or_column_is_recomputed(row: int | None, column: int | N
 @pytest.mark.parametrize("kernel", planning.EMULATED_KERNELS)
 @pytest.mark.parametrize(("bad", "expected"), [(8, Computed(FP16X3, rows=True)), (40, None), (700, Computed(FMA))])
 def test_more_bad_rows_than_a_few(kernel: str, bad: int, expected: Computed | None, seed: int) -> None:
-    """In one tile, rows alone up to 8, then the tile; with more than one row in 16, everything."""
+    """Up to 8 bad rows in a tile are recomputed alone; with more, the whole tile; with more than one row in 16, everything."""
     a, b = torch.randn(768, 640, device="cuda"), torch.randn(640, 500, device="cuda")
     a[:bad, 5] = torch.nan
     try:
@@ -585,7 +589,7 @@ def test_more_bad_rows_than_a_few(kernel: str, bad: int, expected: Computed | No
 
 
 def pair_of(kind: str, m: int, n: int, k: int) -> Pair:
-    """On the card: a family, or all NaN in A."""
+    """Return operands on the card: of a family, or with all NaN in A."""
     if kind == "nan":
         return torch.full((m, k), torch.nan, device="cuda"), randn(k, n, device="cuda")
     return (CANCELLING[kind] if kind in CANCELLING else FAMILIES[kind][0])(m, n, k, "cuda")
@@ -598,7 +602,7 @@ def test_a_graph_replays_either_path(kernel: str, seed: int) -> None:
     kinds = ("randn", "scaled_depth", "uniform", "picked_small", "randn", "offset", "randn", "nan", "randn")
     data = [pair_of(kind, *shape) for kind in kinds]
     a, b, out = data[0][0].clone(), data[0][1].clone(), torch.empty(256, 192, device="cuda")
-    eager = [on_card(kernel, x, y) for x, y in data]  # compiles, before capture
+    eager = [on_card(kernel, x, y) for x, y in data]  # compiles the kernels before the capture
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         mm32.matmul(a, b, kernel=kernel, out=out)
@@ -624,13 +628,13 @@ COMPARED: dict[str, Family] = {
     "one_bad_row": one_bad_row,
     **{name: CANCELLING[name] for name in ("offset", "interleaved_pairs")},
 }
-FORMS = {"packed": (False, 4), "inline": (True, 4), "short": (False, 1)}  # of tensorcore: INLINE_PACK, PROMOTE
+FORMS = {"packed": (False, 4), "inline": (True, 4), "short": (False, 1)}  # form of tensorcore -> INLINE_PACK, PROMOTE
 
 
 def as_modelled(
     name: str, plan: Plan, precision: str, a: torch.Tensor, b: torch.Tensor, record: Callable[[str, object], None]
 ) -> None:
-    """Runs a plan and compares it with the model, element by element; how many agree in every bit is printed and recorded."""
+    """Run a plan and compare it with the model, element by element; print and record the share that agrees in every bit."""
     x, y = a.cuda(), b.cuda()
     out, run = torch.empty(a.shape[0], b.shape[1], device="cuda"), launch.Executable(plan, 0)
     went = counted(lambda: run(x, y, None, out))
@@ -660,7 +664,7 @@ def test_the_model_is_the_card(
     record_property: Callable[[str, object], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """fp16x3, with a scaled lo or not, in each form of the multiply, a lower tier below it; and bf16x6."""
+    """fp16x3, with a scaled lo or not, in each form of the multiply and with a lower tier below it; and bf16x6."""
     device = launch.card_of(0)
     if planning.unsupported("tensorcore", device):
         pytest.skip("not a card with wgmma")
@@ -710,8 +714,8 @@ def test_the_model_is_the_card_with_mma(
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["heavy_4", "scaled_depth", "randn"])
 def test_bf16x6_below_fp16x3(kind: str, seed: int) -> None:
-    """A product large enough for a lower tier: that computes all of it, with the bits of precision="bf16x6" where both are
-    planned alike, and nothing is recomputed."""
+    """Of a product large enough for a lower tier, that tier computes all, with the bits of precision="bf16x6" where both are
+    planned alike; nothing is recomputed."""
     if planning.unsupported("tensorcore", launch.card_of(0)):
         pytest.skip("not a card with wgmma")
     a, b = FAMILIES[kind][0](2048, 2048, 4096, "cuda")
@@ -732,7 +736,7 @@ def test_bf16x6_below_fp16x3(kind: str, seed: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", ["tensorcore", "mma", "auto"])
 def test_tf32_is_of_its_class(kernel: str, seed: int) -> None:
-    """11 significant bits: 2.94e-4 on normal data, as torch's TF32."""
+    """The error is that of 11 significant bits: 2.94e-4 on normal data, as with torch's TF32."""
     for make, expected in ((randn, 2.94e-4), (torch.rand, 6e-5)):
         a, b = make(512, 8192, device="cuda"), make(8192, 384, device="cuda")
         c = mm32.matmul(a, b, precision="tf32", kernel=kernel)
@@ -741,7 +745,7 @@ def test_tf32_is_of_its_class(kernel: str, seed: int) -> None:
 
 
 def times_power(x: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
-    """torch.ldexp, which takes a power of its own, is not exact on the card."""
+    """Return x * 2**exponents, by numpy: torch.ldexp computes the power by itself and is not exact on the card."""
     with np.errstate(over="ignore", under="ignore"):
         return torch.from_numpy(np.ldexp(x.cpu().numpy(), exponents.cpu().numpy().astype(np.int32))).cuda()
 
@@ -749,13 +753,13 @@ def times_power(x: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
 @pytest.mark.gpu
 @pytest.mark.parametrize("sizes", [(256, 384), (300, 403)])
 def test_scales_of_any_size_give_the_same_bits(sizes: tuple[int, int], seed: int) -> None:
-    """Powers of two on rows and columns: where they are small both scales are undone by one factor, else by two."""
+    """Rows and columns are scaled by powers of two. Where these are small, one factor undoes both scales, else two factors do."""
     m, n = sizes
     a, b = torch.randn(m, 640, device="cuda"), torch.randn(640, n, device="cuda")
     plain, _ = on_card("tensorcore", a, b)
     for reach in (20, 100):
         rows, columns = (torch.randint(-reach, reach + 1, (size,), device="cuda") for size in sizes)
-        kept = (rows[:, None] + columns[None, :]).abs() < 110  # neither overflows nor is subnormal
+        kept = (rows[:, None] + columns[None, :]).abs() < 110  # elements that neither overflow nor are subnormal
         scaled, _ = on_card("tensorcore", times_power(a, rows[:, None]), times_power(b, columns[None, :]))
         expected = times_power(plain, rows[:, None] + columns[None, :])
         assert torch.equal(scaled[kept], expected[kept])
@@ -771,8 +775,8 @@ def test_scales_of_any_size_give_the_same_bits(sizes: tuple[int, int], seed: int
 def test_every_form_of_the_multiply(
     tile: emulated.Tile, parts: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One tile and many waves, groups of few tile rows, batches, parts of K of unequal lengths; twice, the second time into what
-    the first has left, with the same bits."""
+    """One tile and many waves, groups of few tile rows, batches, parts of K of unequal lengths. Each runs twice, the second time
+    in the workspace that the first left, with the same bits."""
     device = launch.card_of(0)
     if planning.unsupported("tensorcore", device):
         pytest.skip("not a card with wgmma")
@@ -808,8 +812,8 @@ def test_every_form_of_the_multiply(
 @pytest.mark.gpu
 @pytest.mark.parametrize("k_blocks", [17, 25, 26, 27, 65])
 def test_a_multiply_that_stops_early_ends(k_blocks: int, seed: int) -> None:
-    """Data of which the lower tier computes all, in tiles that end some K-blocks after a look at the decision: the first tier's
-    multiply then stops, or goes on, with all of its warps."""
+    """The lower tier computes all of these data, in tiles that end some K-blocks after a look at the decision: all warps of the
+    first tier's multiply must then stop, or all go on."""
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("only tensorcore has a lower tier")
     k = 64 * k_blocks

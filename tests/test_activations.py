@@ -1,4 +1,4 @@
-"""The table of activations: that the kernels, torch and the table mean the same."""
+"""The table of activations: the kernels, torch and the table agree on what each one means."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def epilogue() -> str:
 
 
 def test_the_kernels_cases_are_the_tables_numbers() -> None:
-    """Every number has one case in epilogue.cuh, and its comment calls it by the table's name."""
+    """Every number has one case in epilogue.cuh, whose comment has the table's name."""
     cases = [int(n) for n in re.findall(r"^#(?:el)?if MM32_ACTIVATION == (\d+)$", epilogue(), re.M)]
     assert cases == [activation.number for activation in ACTIVATIONS] == list(range(1, 1 + len(ACTIVATIONS)))
     (said,) = re.findall(r"MM32_ACTIVATION +(0 none(?:, \d+ \w+)+)", epilogue())
@@ -49,7 +49,7 @@ def test_lists_in_words_have_all(where: str) -> None:
 
 @EVERY
 def test_all_columns_compute_the_same(activation: Activation, seed: int) -> None:
-    """torch's function, in place, aten's operator, the module and its calls."""
+    """torch's function, its in-place form, aten's operator, the module and its calls compute the same values."""
     x = torch.randn(50, dtype=torch.float64) * 3
     wanted = activation(x)
     changed = x.clone()

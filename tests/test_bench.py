@@ -1,4 +1,4 @@
-"""mm32 bench: what is asked for, how it is judged, and what a record looks like as a table and as a plot."""
+"""mm32 bench: how cases are asked for, how they are judged, and how a record looks as a table and as a plot."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_auto_is_broad_and_still_short():
     assert sum(c.batch > 1 for c in cases) >= 8
     assert any(c.k >= 2**20 for c in cases)
     assert any(c.k == 1 for c in cases)
-    # At fp32's 50 TFLOP/s torch takes 0.4 s for all of it once.
+    # At 50 TFLOP/s in fp32, torch takes 0.4 s to compute all cases once.
     assert sum(c.flops for c in cases) < 2e13
 
 
@@ -174,7 +174,7 @@ def test_median_and_its_interval():
     assert measure.median([3.0, 1.0, 2.0]) == 2.0
     assert measure.median([4.0, 1.0, 2.0, 3.0]) == 2.5
     assert measure.interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
-    assert measure.interval([float(i) for i in range(100)]) == (40.0, 59.0)  # ranks 41 and 60 of 100
+    assert measure.interval([float(i) for i in range(100)]) == (40.0, 59.0)  # the 41st and the 60th of 100
 
 
 @pytest.mark.parametrize("name", [n for n in peers.IMPLEMENTATIONS if n != "triton-tf32x3"])
@@ -227,7 +227,7 @@ def test_a_row_has_errors_beside_times_and_reasons_for_what_is_left_out(on_cpu, 
     assert list(made["results"]) == ["torch", "mm32"]
     ours = made["results"]["mm32"]
     assert (ours["seconds"], ours["low"], ours["high"]) == (2.0, 1.0, 5.0)
-    assert (ours["speedup"], ours["speedup_low"], ours["speedup_high"]) == (3.0, 1.0, 4.0)  # of 4, 3 and 1
+    assert (ours["speedup"], ours["speedup_low"], ours["speedup_high"]) == (3.0, 1.0, 4.0)  # the rounds' are 4, 3 and 1
     assert ours["kernel"] in (*planning.KERNELS, "torch")
     assert made["results"]["torch"]["kernel"] == "torch"
     for r in made["results"].values():
@@ -342,7 +342,7 @@ def test_the_plot_shows_every_result_where_it_belongs(plots, made):
         (low, high), (bottom, top) = axes.get_xlim(), axes.get_ylim()
         for points in drawn(axes).values():
             assert all(low < px < high and bottom < py < top for px, py in points)
-    # The flat roof starts where memory's ends, and memory's has its slope.
+    # The flat roof starts where the memory roof ends, and the memory roof has the slope of the memory rate.
     flat, slope = (line.get_xydata().tolist() for line in speed.lines)
     peak = 2 * 128 * 84 * 1.8e-3
     assert flat[0] == pytest.approx([peak / 0.768, peak])
@@ -563,6 +563,6 @@ def test_the_triton_kernel_computes_the_product(m, n, k, batch, layout, relu):
     c = peers.call("triton-tf32x3", *inputs, case.activation)()
     assert c.shape == ((batch, m, n) if batch > 1 else (m, n))
     truth, gauge = measure.truth_of(case, inputs, None)
-    # Three TF32 products lose some bits to the tensor cores' truncating sums; one TF32 product is off by 5e-4 of the gauge.
+    # Three TF32 products lose some bits in the tensor cores' truncating sums; a single TF32 product is off by 5e-4 of the gauge.
     worst = float(((c.double() - truth).abs() / gauge).max())
     assert worst <= 2e-5

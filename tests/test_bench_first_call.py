@@ -1,4 +1,4 @@
-"""benchmarks/first_call.py without a card: what it counts for which phase, and its processes."""
+"""benchmarks/first_call.py without a card: which time it counts for which phase, and its processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_phase_inside_another_counts_for_itself() -> None:
 
 
 def test_the_phases_of_a_call_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a product on a driver that takes its time."""
+    """The phases of a product, on a driver that is slow to load, add up to the time of the call."""
     card = driver_stub.install(monkeypatch)
     loads = []
 

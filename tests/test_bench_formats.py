@@ -1,4 +1,4 @@
-"""A record as a table, as CSV and as Markdown: clock, power and energy beside each time, marks, and what is empty."""
+"""A record as a table, as CSV and as Markdown: clock, power and energy beside each time, marks, and empty cells."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(*arguments: object):
 
 @pytest.fixture
 def seen() -> dict:
-    """A record with readings, one of them of a card at its power cap, and an implementation that could not run."""
+    """A record with readings, one of them from a card at its power cap, and an implementation that could not run."""
     made = row(Case(1000, 2000, 3000, "tt"), torch=4e-3, torch_tf32=1e-3, mm32=2e-3)
     made["unavailable"] = {"tensorcore": "no [wgmma] | here, sorry"}
     for name, clock, watts, why, used in (

@@ -1,5 +1,5 @@
-"""Clock, power and energy beside a benchmark's times: what is read, from whom, and what a record says of it. A fake card stands
-in for NVML; the tests marked gpu ask the real one."""
+"""Clock, power and energy beside a benchmark's times: what is read, from which source, and what a record says of it. A fake card
+stands in for NVML; the tests marked gpu ask the real one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class NvmlError(Exception):
 
 
 def library(**answers: object) -> types.SimpleNamespace:
-    """What pynvml is, of one card. An answer that is an exception is raised; a function of no answer does not exist."""
+    """Return a stand-in for pynvml with one card. An answer that is an exception is raised; without an answer a function is
+    missing."""
 
     def function(answer):
         def call(card, *arguments):
@@ -212,11 +213,11 @@ def test_nvml_first_then_nvidia_smi_then_why_not(monkeypatch, tmp_path):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a measurement makes of it
+# How a measurement uses the sensor
 
 
 class FakeCard:
-    """A card at 100 W while it works, whose counter changes every 0.1 s of its own clock."""
+    """A card that draws 100 W while it works, and whose energy counter changes every 0.1 s of its own clock."""
 
     name = "fake"
 
@@ -257,7 +258,7 @@ def test_readings_are_medians_and_every_reason():
 def test_joules_a_call_are_counted_from_change_to_change():
     card = FakeCard()
     used = sensors.joules(card.call, 0.003, card, lambda: None, clock=lambda: card.now)
-    # 0.3 J a call. A change is seen up to a chunk of 0.021 s late at either end of 0.5 s or more.
+    # 0.3 J a call. At either end of 0.5 s or more, a change is seen up to one chunk of 0.021 s late.
     assert used == pytest.approx(0.3, rel=0.05)
     assert 0.5 <= card.now <= 0.9
 
@@ -308,7 +309,7 @@ def test_a_row_has_what_the_sensor_said(on_cpu, monkeypatch):
 
 @pytest.fixture
 def with_card(on_cpu, monkeypatch):
-    """A function that gives the command this sensor."""
+    """A function that makes the command use the given sensor."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     environment = {"card": "a card", "driver": "1", "torch": "2", "mm32": "0", "device": {}}
     monkeypatch.setattr(record, "environment", lambda: environment)

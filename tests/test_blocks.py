@@ -1,5 +1,5 @@
-"""Products in blocks, within a limit of the workspace: what blocks cover, what they take, what their steps compute (on the CPU,
-each by torch on the same memory), and the limit itself. On a card: test_blocks_gpu.py."""
+"""Products in blocks, within a workspace limit: what blocks cover, how much memory they take, what their steps compute (on the
+CPU, each step by torch on the same memory), and the limit itself. The tests on a card are in test_blocks_gpu.py."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MIB = 2**20
 
 
 def in_blocks(problem: Gemm, limit: int, on: planning.Card = H200) -> Plan | None:
-    """By the card's emulated kernel; None where that takes no blocks, or finds none."""
+    """Return a plan in blocks by the card's emulated kernel, or None if that needs no blocks or finds none."""
     try:
         made = plan(problem, on, planning.emulated_kernel(on), limit=limit)
     except Unplannable:
@@ -56,12 +56,12 @@ def in_blocks(problem: Gemm, limit: int, on: planning.Card = H200) -> Plan | Non
 def viewed(
     memory: torch.Tensor, first: int, rows: int, cols: int, of: gemm.Matrix, batch: tuple[int, ...]
 ) -> torch.Tensor:
-    """The matrices that `of` describes, in flat memory of floats, the first element at `first`."""
+    """Return a view of the matrices that `of` describes, in flat memory of floats, with the first element at `first`."""
     return memory.as_strided((*batch, rows, cols), (*of.batch, of.row, of.col), first)
 
 
 def executed(made: Plan, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor) -> None:
-    """What the plan's steps do, in float32 memory that lies as on a card: sums are NaN before, and C is."""
+    """Run the plan's steps by torch, in float32 memory laid out as on a card. Sums and C are NaN beforehand."""
     assert made.blocks is not None
     assert made.workspace is not None
     sums = torch.full(((made.workspace.bytes - made.workspace.partial_sums) // 4,), math.nan)
@@ -88,13 +88,13 @@ def executed(made: Plan, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | 
 
 
 def operands(rng: random.Random, m: int, n: int, k: int, batch: list[int]) -> tuple[Any, ...]:
-    """A, B, a bias or None, and C, with storage that is seldom plain; integers, whose products and sums are exact."""
+    """Return A, B, a bias or None, and C, in storage that is seldom plain; values are integers with exact products and sums."""
 
     def numbers(*shape: int) -> torch.Tensor:
         return torch.randint(-3, 4, shape).float()
 
     def stored(rank: int, stores: dict[str, Store]) -> Store:
-        """Of a batch, each matrix has memory of its own, in whatever order."""
+        """Return random storage; in a batch, each matrix has memory of its own, in any order."""
         if rank == 2:
             return stores[rng.choice(list(stores))]
         order = list(range(rank - 2)) + rng.choice(([rank - 2, rank - 1], [rank - 1, rank - 2]))
@@ -110,7 +110,7 @@ def operands(rng: random.Random, m: int, n: int, k: int, batch: list[int]) -> tu
 
 
 def part_of(problem: Gemm, on: planning.Card, share: float) -> Plan | None:
-    """In blocks that take this share of the workspace that the whole would."""
+    """Return a plan in blocks that take at most this share of the workspace of the whole product."""
     whole = plan(problem, on, planning.emulated_kernel(on)).workspace
     return None if whole is None else in_blocks(problem, int(share * whole.bytes), on)
 
@@ -121,7 +121,7 @@ SHARES = (0.9, 0.6, 0.35, 0.2, 0.1)
 @given(st.randoms(use_true_random=False), st.sampled_from(SHARES), st.sampled_from([H200, A100, A100]))
 @given_settings(max_examples=40, deadline=None)
 def test_the_steps_compute_the_product(rng: random.Random, share: float, on: planning.Card) -> None:
-    """Of matrices in any storage, with batches, bias and activation; nothing beside C is written."""
+    """They compute it for matrices in any storage, with batches, bias and activation, and write nothing outside C."""
     m, n, k = rng.choice((1, 3, 130, 300)), rng.choice((1, 2, 130, 257, 300)), rng.choice((600, 1300, 2100, 4097))
     batch = rng.choice(([], [], [5], [3, 4]))
     a, b, bias, out = operands(rng, m, n, k, batch)
@@ -137,7 +137,7 @@ def test_the_steps_compute_the_product(rng: random.Random, share: float, on: pla
 
 
 def test_blocks_of_every_kind_are_among_those() -> None:
-    """What the test above is of: rows, columns, spans of K, matrices of a batch."""
+    """The test above covers blocks of every kind: rows, columns, spans of K, matrices of a batch."""
     kinds = set()
     for shape, share in itertools.product([(5, 300, 300, 1300), (1, 300, 257, 4097), (12, 130, 300, 600)], SHARES):
         batch, m, n, k = shape
@@ -156,7 +156,8 @@ def test_blocks_of_every_kind_are_among_those() -> None:
 
 
 def covered(made: Plan) -> None:
-    """Every element of C, over every place of K, once: of layout nn, where a step's addresses say which block it is of."""
+    """Assert that the steps cover each element of C, over all of K, once. The layout is nn, where a step's addresses tell which
+    block it belongs to."""
     cut, g = made.blocks, made.gemm
     assert cut is not None
     spans: dict[int, list[tuple[int, int]]] = {}
@@ -168,7 +169,7 @@ def covered(made: Plan) -> None:
                 open_block = step.c
                 assert step.c not in spans
             assert open_block is not None
-            # Where the first elements of A and of B lie says where K begins: twice the same.
+            # The first elements of A and of B both tell where K begins, and must agree.
             rest_a = step.a - open_block // g.n * g.a.row
             spans.setdefault(open_block, []).append((rest_a, part.k))
             assert step.b == rest_a * g.b.row + open_block % g.n
@@ -207,7 +208,7 @@ def test_blocks_cover_c_and_k_once(m: int, n: int, k: int, limit: int, on: plann
 
 
 def within(made: Plan, limit: int) -> None:
-    """No part reaches beyond the workspace, which is no larger than the limit."""
+    """Assert that no part reaches beyond the workspace, which is no larger than the limit."""
     assert made.blocks is not None
     assert made.workspace is not None
     assert made.workspace.bytes <= limit == made.blocks.limit
@@ -294,7 +295,7 @@ def test_a_batch_goes_by_matrices() -> None:
 
 
 def test_what_is_not_aligned_is_not_taken_to_be() -> None:
-    """Matrices of a batch that begin at odd elements, where each is a problem of its own."""
+    """If a batch's matrices begin at odd elements and each is a problem of its own, no plan may take them to be aligned."""
     a, b = torch.empty(6, 601, 1028, device="meta")[:, :600, :1024], torch.empty(1024, 512, device="meta")
     a = a.as_strided((6, 600, 1024), (601 * 1028 + 1, 1028, 1))
     made = in_blocks(gemm.describe(a, b, None, torch.empty(6, 600, 512, device="meta")), 6 * MIB)
@@ -309,7 +310,7 @@ def test_what_is_not_aligned_is_not_taken_to_be() -> None:
 
 
 def test_the_largest_product_of_a_card() -> None:
-    """Operands of 59 GB each: blocks within 2 GiB are a tenth slower by the estimates, and faster than any other way."""
+    """With operands of 59 GB each, blocks within 2 GiB are estimated to be a tenth slower, and faster than any other kernel."""
     problem = from_layout("nn", 32768, 32768, 450000)
     free, made = plan(problem, H200, "tensorcore"), plan(problem, H200, torch="fp32", limit=2 << 30)
     assert free.workspace.bytes > 150e9
@@ -376,7 +377,7 @@ def test_blocks_are_not_exported() -> None:
 @pytest.mark.parametrize(("m", "n"), [(5, 8), (7, 6), (8, 5), (12, 12)])
 @pytest.mark.parametrize("stored", ["rows", "columns", "stepped", "shifted"])
 def test_the_kernel_adds_and_finishes(m: int, n: int, stored: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """In its two widths and both directions, of a batch; what is between C's elements stays."""
+    """It adds in both of its widths and both directions, for a batch; memory between C's elements stays as it was."""
     pitch = {"rows": n, "columns": m, "stepped": 3 * n, "shifted": n + 1}[stored]
     lines = m if stored == "columns" else n
     row, col = {"rows": (pitch, 1), "columns": (1, pitch), "stepped": (pitch, 3), "shifted": (pitch, 1)}[stored]
@@ -420,7 +421,7 @@ def program(start: planning.Launch, folder: Path) -> ctypes.CDLL:
 
 
 def test_each_step_is_launched_with_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one workspace, in the order of the steps; without a card (driver_stub.py)."""
+    """All steps use one workspace and are launched in order; without a card (driver_stub.py)."""
     driver = driver_stub.install(monkeypatch)
     a, b, bias, out = torch.empty(700, 4000), torch.empty(900, 4000).T, torch.empty(900), torch.empty(700, 900)
     made = in_blocks(gemm.describe(a, b, bias, out, "relu"), 4 * MIB)
@@ -450,12 +451,12 @@ def test_each_step_is_launched_with_its_addresses(monkeypatch: pytest.MonkeyPatc
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The limit: its texts, its variable, what notices a change
+# The limit: its texts, its variable, and how a change takes effect
 
 
 @pytest.fixture
 def limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As in a process where nobody has asked for the limit."""
+    """The state of a process in which nobody has asked for the limit yet."""
     monkeypatch.delenv("MM32_WORKSPACE_LIMIT", raising=False)
     monkeypatch.setattr(settings, "_limit", None)
     yield
@@ -526,7 +527,7 @@ def test_what_was_planned_before_a_change_is_not_kept() -> None:
 
 
 class Short(Executable):
-    """Finds no memory for workspaces of more than `most` bytes."""
+    """An executable that finds no memory for workspaces of more than `most` bytes."""
 
     most = 0
 
@@ -581,7 +582,7 @@ def test_blocks_that_come_to_nothing_are_not_tried_at_every_call(
     limit: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """For a while; and a module that cannot be loaded is no error of the call, which another kernel computes."""
+    """They are not tried again for a while. A module that cannot be loaded is not an error of the call: another kernel runs."""
     monkeypatch.setattr(launch, "Executable", Short)
     monkeypatch.setattr(running, "BlockedExecutable", Short)
     Short.most = 0
@@ -621,7 +622,7 @@ def test_a_batch_of_millions_is_planned_soon() -> None:
     plan(from_layout("nn", 8, 8, 256), H200)
     a, b = torch.empty(4_000_000, 8, 256, device="meta"), torch.empty(4_000_000, 256, 8, device="meta")
     plan(gemm.describe(a, b, None, torch.empty(4_000_000, 8, 8, device="meta")), H200, torch="fp32", limit=2 << 30)
-    assert time.perf_counter() - begin < 5.0  # 25 s when blocks were counted one by one
+    assert time.perf_counter() - begin < 5.0  # it took 25 s when blocks were counted one by one
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")

@@ -1,4 +1,5 @@
-"""Products in blocks on a card: small limits on moderate shapes, held to float64, to the product in one piece, to the limit."""
+"""Products in blocks on a card: moderate shapes with small limits, compared with float64, with the product in one piece, and with
+the limit."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ KERNELS = ["tensorcore", "mma"]
 
 @pytest.fixture(autouse=True)
 def _limit() -> Iterator[None]:
-    """What was set goes with the test."""
+    """Restore the limit after the test."""
     before = settings._limit
     yield
     settings._limit = before
@@ -54,23 +55,23 @@ def planned(
 
 
 def in_blocks(limit: int | str, a: torch.Tensor, b: torch.Tensor, kernel: str, **options: Any) -> torch.Tensor:
-    """The product within a limit, in blocks; the memory that it takes is within the limit too."""
+    """Return the product, computed in blocks within a limit; assert that the memory that it takes is within the limit too."""
     mm32.set_workspace_limit(limit)
     assert planned(a, b, kernel, precision=options.get("precision", "fp32")).blocks is not None
-    mm32.matmul(a, b, kernel=kernel, **options)  # compiles
+    mm32.matmul(a, b, kernel=kernel, **options)  # compiles the kernels
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     c = mm32.matmul(a, b, kernel=kernel, **options)
     most = settings.bytes_of(limit)
     assert most is not None
-    # torch's allocator gives out up to 1 MiB more than it was asked for, twice.
+    # torch's allocator gives out up to 1 MiB more than was asked for, for each of two allocations.
     assert torch.cuda.max_memory_allocated() - before <= 4 * c.numel() + 2 * MIB + most
     return c
 
 
 def errors(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, truth: torch.Tensor | None = None) -> tuple[float, float]:
-    """Normwise, and componentwise in units of u |A||B|."""
+    """Return the normwise error, and the componentwise one in units of u |A||B|."""
     truth = a.double() @ b.double() if truth is None else truth
     off = (c.double() - truth).abs()
     size = a.double().abs() @ b.double().abs()
@@ -98,7 +99,7 @@ def test_errors_are_within_the_bound(kernel: str, layout: str, shape: tuple[int,
 @pytest.mark.parametrize("activation", [None, *activations.names()])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_every_epilogue_is_applied_once(activation: str | None, transposed: bool, seed: int) -> None:
-    """After the sum of all spans, also to a C that lies along M and to one with gaps."""
+    """It is applied after the sum of all spans, also to a C that lies along M and to one with gaps."""
     kernel = planning.emulated_kernel(launch.card_of(0))
     a, b, bias = randn(700, 5000), randn(5000, 900), randn(900)
     store = torch.full((950, 720), 7.0, device="cuda")
@@ -143,7 +144,7 @@ def test_nan_and_inf_are_where_they_belong(kernel: str, seed: int) -> None:
 def test_sums_that_cancel_within_spans_are_found(seed: int) -> None:
     """A = 1 + 1e-3 randn against columns of alternating signs (docs/numerics.md): every span cancels as the whole does."""
     kernel = planning.emulated_kernel(launch.card_of(0))
-    runs("tensorcore")  # mma does not look for them
+    runs("tensorcore")  # mma does not look for such sums
     a, b = 1 + 1e-3 * randn(1024, 8192), randn(1024).expand(8192, 1024).clone()
     b[1::2] *= -1
     whole = errors(mm32.matmul(a, b, kernel=kernel), a, b)
@@ -154,8 +155,8 @@ def test_sums_that_cancel_within_spans_are_found(seed: int) -> None:
 
 @pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: family.name)
 def test_hard_families(family: families.Family) -> None:
-    """Every family of docs/families.md, held to torch's error by the rule that it is held to there. Blocks are as large as those
-    of an ordinary limit: smaller ones have no lower tier, and what they recompute has the error of multiply-adds."""
+    """Each family of docs/families.md is held to torch's error by the rule of that page. Blocks are as large as those of an
+    ordinary limit: smaller ones have no lower tier, and what they recompute has the error of multiply-adds."""
     runs("tensorcore")  # mma does not find sums that cancel
     a, b = family.inputs(2048, 4096, 2048)
     c = in_blocks("48MiB", a, b, "tensorcore")
@@ -187,7 +188,7 @@ def test_a_graph_replays_on_other_data(seed: int) -> None:
         mm32.matmul(a, b, bias=bias, activation="gelu", kernel=kernel, out=out)
     for scale in (1.0, 1e-3):
         a.copy_(randn(1000, 5000) * scale)
-        b.copy_(torch.exp(4 * randn(5000, 900)))  # of another tier
+        b.copy_(torch.exp(4 * randn(5000, 900)))  # needs another tier
         graph.replay()
         replayed = out.clone()
         assert torch.equal(replayed, mm32.matmul(a, b, bias=bias, activation="gelu", kernel=kernel))
@@ -243,7 +244,7 @@ def test_the_drop_in_keeps_the_limit(seed: int) -> None:
 
 
 def test_where_memory_is_short_blocks_are_tried(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """As if no more than 100 MiB were free."""
+    """No allocation of more than 100 MiB succeeds in this test."""
     kernel = planning.emulated_kernel(launch.card_of(0))
     a, b = randn(6144, 6144), randn(6144, 6144)
     whole, real = mm32.matmul(a, b, kernel=kernel), launch._empty

@@ -1,4 +1,4 @@
-"""What a planner knows of a card: by the driver's attributes, by the table, by what its architecture does in a clock."""
+"""What the planner knows of a card: from the driver's attributes, from the table, from what its architecture does per clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def test_arch(capability: tuple[int, int], arch: str) -> None:
 
 @pytest.mark.parametrize("card", TABLE, ids=lambda c: c.name)
 def test_the_data_sheets_agree_with_the_architectures(card: Card) -> None:
-    """A sheet's figures are what the multiprocessors do in a clock, to what a sheet rounds and to how it chooses the clock."""
+    """A data sheet's figures agree with what the multiprocessors do per clock, except for the sheet's rounding and its choice of
+    clock."""
     assert cards.fp32_rate(card.capability, card.sms, card.clock) == pytest.approx(card.fp32, rel=0.05)
     rates = cards._rates("NVIDIA GeForce" if "GeForce" in card.name else "other", card.capability, card.sms, card.clock)
     assert rates["fp16"] == pytest.approx(card.fp16, rel=0.1)
@@ -56,7 +57,7 @@ def test_names() -> None:
 
 
 def test_a_card_of_the_table_has_its_rates() -> None:
-    """Whatever its clocks are now: plans made for it elsewhere are the plans made on it."""
+    """It has them whatever its clocks are now, so that plans made for it elsewhere are the plans made on it."""
     made = from_properties("NVIDIA H200", (9, 0), 132, 232448, clock_rate=1, memory_clock_rate=1, memory_bus_width=1)
     assert made == H200
     other = from_properties("NVIDIA H200 NVL", (9, 0), 132, 232448)

@@ -1,4 +1,4 @@
-"""The commands export, explain, env and cache: what they print and write, and how they end."""
+"""The commands export, explain, env and cache: what they print and write, and how they exit."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_what_speaks_against_writing_a_file(tmp_path, monkeypatch):
     assert unwritable(tmp_path / "file" / "x.json") == f"there is no folder {tmp_path.resolve() / 'file'}"
     assert unwritable(tmp_path / "file") is None
     assert unwritable(tmp_path / "new") is None
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # because root may write everywhere
     assert unwritable(tmp_path / "file") == f"{tmp_path / 'file'} cannot be written"
     assert unwritable(tmp_path / "new") == f"{tmp_path / 'new'} cannot be written"
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "kept")]

@@ -1,4 +1,4 @@
-"""`mm32 verify --example` and `mm32 demo`: which script they take, what they print below the page, how they end."""
+"""`mm32 verify --example` and `mm32 demo`: which script they take, what they print below the page, how they exit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAIN = ROOT / "benchmarks" / "results" / "nvidia-h200" / "main.json"
 
 @pytest.fixture
 def verified(monkeypatch):
-    """Verifications that are asked for, as (reference, candidate, kernel); none is carried out. `verdict` is theirs."""
+    """The verifications that are asked for, as (reference, candidate, kernel); none is carried out, and each gets `verdict`."""
 
     class Asked(list):
         verdict = Verdict.INCONCLUSIVE

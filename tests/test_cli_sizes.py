@@ -1,4 +1,4 @@
-"""MxKxN:layout, the one way to write products in bench, explain and export: axes that are ranges and lists, squares, words."""
+"""MxKxN:layout, the way to write products for bench, explain and export: axes that are ranges and lists, squares, words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report on this machine: what it holds, and that nothing broken keeps it from being made."""
+"""The report on this machine: what it contains, and that nothing broken prevents it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_cache_that_cannot_be_written_is_said(tmp_path, monkeypatch):
     report = collect_env.collect()
     assert report["cache"]["writable"] is False
     assert "NOT writable" in collect_env.text(report)
-    monkeypatch.setenv("MM32_CACHE_DIR", "/proc/mm32")  # which os.access calls writable, asked by root
+    monkeypatch.setenv("MM32_CACHE_DIR", "/proc/mm32")  # os.access tells root that it is writable
     assert collect_env.collect()["cache"]["writable"] is False
 
 
@@ -199,7 +199,7 @@ BROKEN = "raise OSError('libtorch_cuda.so: cannot open shared object file')\n"
             "raise ModuleNotFoundError(\"No module named 'torch'\")\n",
             "failed: ModuleNotFoundError: No module named 'torch'",
         ),
-        ("__version__ = '1.0'\n", "1.0"),  # one that lacks what mm32 needs
+        ("__version__ = '1.0'\n", "1.0"),  # a torch that lacks what mm32 needs
     ],
 )
 def test_env_runs_with_a_torch_that_does_not(tmp_path, torch_is, said):
@@ -220,7 +220,7 @@ def test_env_runs_with_a_torch_that_does_not(tmp_path, torch_is, said):
     page = python("-m", "mm32", "env")
     assert page.returncode == 0, page.stderr
     assert f"torch          {said}" in page.stdout
-    # What needs torch says so where it is used, and names that do not exist are what they always were.
+    # A name that needs torch says so when it is used; a name that does not exist fails as it always does.
     used = python("-c", "from mm32 import matmul")
     assert used.returncode == 1
     assert "ImportError: mm32.matmul needs torch, and that failed: " in used.stderr

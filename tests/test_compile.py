@@ -1,6 +1,6 @@
 """Kernels compiled by NVRTC and kept on disk: what an entry's name depends on, and that nothing on disk can harm a result.
 
-NVRTC needs no GPU: all of this runs anywhere.
+NVRTC needs no GPU, so all of this runs anywhere.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SOURCE, CONSTANTS, ARCH = "fma/naive.cu", (("BIAS", 0), ("ACTIVATION", 0), ("ALO
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder, not yet made."""
+    """A cache folder that does not exist yet."""
     folder = tmp_path / "some" / "cache"
     monkeypatch.setenv("MM32_CACHE_DIR", str(folder))
     return folder
@@ -57,7 +57,7 @@ def own_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
-    """What has been compiled since, one item a compilation."""
+    """The compilations from now on, one item each."""
     calls, real = [], compiler.compile_cubin
 
     def counted(source: str, constants: compiler.Constants, arch: str, **options: bool) -> tuple[bytes, str]:
@@ -115,9 +115,9 @@ def test_definitions_come_first() -> None:
 
 
 def check_layout(folder: Path, header: str, claims: dict[str, str]) -> None:
-    """Compiles a kernel in which the name of a claim stands as an instruction that there is not, unless the compiler knows the
-    claim to be true and leaves it out. No static_assert: not every NVRTC has offsetof, and without it a field's place is no
-    constant expression."""
+    """Compile a kernel that checks claims. Each claim's name is an instruction that does not exist, so the compilation fails
+    unless the compiler finds the claim true and drops the instruction. A static_assert would not do: not every NVRTC has
+    offsetof, and without it a field's offset is not a constant expression."""
     lines = "".join(f'    if (!({claim})) asm volatile("{name};");\n' for name, claim in claims.items())
     (folder / "layout.cu").write_text(
         f'#include "{header}"\nextern "C" __global__ void layout(const char* at) {{\n{lines}}}\n'
@@ -128,7 +128,7 @@ def check_layout(folder: Path, header: str, claims: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("header", ["common/problem.cuh", "common/workspace.cuh"])
 def test_arguments_are_laid_out_as_the_headers_say(header: str, own_kernels: Path) -> None:
-    """The launcher's structures against the kernels': each field's place and the size, as the compiler has them."""
+    """The launcher's structures agree with the kernels', as the compiler lays them out: each field's offset, and the size."""
     structures = {"common/problem.cuh": ("Problem", "Matrix"), "common/workspace.cuh": ("Params",)}[header]
     claims = {}
     for name in structures:
@@ -138,7 +138,7 @@ def test_arguments_are_laid_out_as_the_headers_say(header: str, own_kernels: Pat
             place = f"(const char*)&((const {name}*)at)->{field} - at"
             claims[f"wrong_place_of_{name}_{field}"] = f"{place} == {getattr(made, field).offset}"
     check_layout(own_kernels, header, claims)
-    for name, claim in claims.items():  # and each of them can fail
+    for name, claim in claims.items():  # each claim can fail, too
         with pytest.raises(mm32.CompileError, match=name):
             check_layout(own_kernels, header, {name: claim + " + 8"})
 
@@ -175,7 +175,7 @@ def test_without_cuda_core_the_error_says_what_to_install(monkeypatch: pytest.Mo
 
 
 def test_the_error_keeps_the_reason_of_a_failed_import(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which may be another than a package that is not installed."""
+    """The reason may be something else than a package that is not installed."""
     broken = types.ModuleType("cuda.core")
     monkeypatch.setitem(sys.modules, "cuda.core", broken)
     with pytest.raises(mm32.CompileError, match=r"pip install .*\(cannot import name 'Program' from 'cuda.core'"):
@@ -183,8 +183,8 @@ def test_the_error_keeps_the_reason_of_a_failed_import(monkeypatch: pytest.Monke
 
 
 def test_threads_may_compile_first_at_once(cache: Path, tmp_path: Path) -> None:
-    """cuda.core takes over the `__spec__` of a module that is whole while it is not whole itself, so that a second thread does
-    not wait for the first one's import, and finds no Program. Here a package that does so for longer stands in for it."""
+    """While cuda.core is half imported, it has the `__spec__` of a complete module, so a second thread does not wait for the
+    first one's import, and finds no Program. Here a package that stays in this state for longer stands in for it."""
     package = tmp_path / "cuda" / "core"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
@@ -244,7 +244,7 @@ def test_a_name_is_a_fixed_function_of_what_is_compiled() -> None:
 
 @pytest.mark.parametrize("file", ["fma/naive.cu", "common/epilogue.cuh", "common/problem.cuh"])
 def test_a_name_changes_with_the_source_and_its_includes(own_kernels: Path, file: str) -> None:
-    """problem.cuh comes in through epilogue.cuh: an include of an include."""
+    """problem.cuh is an include of an include: it comes in through epilogue.cuh."""
     before = compiler.key(SOURCE, CONSTANTS, ARCH)
     path = own_kernels / file
     path.write_text(path.read_text() + "\n// changed\n")
@@ -274,7 +274,7 @@ def test_the_compiler_has_a_version() -> None:
 
 @pytest.fixture
 def other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of an installed package, the only one, with the version of the NVRTC that is loaded and a library of its own."""
+    """The folder of the only installed package, which has the version of the loaded NVRTC and a library of its own."""
     from cuda.bindings import nvrtc
 
     _, major, minor = nvrtc.nvrtcVersion()
@@ -294,7 +294,7 @@ def other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 def test_a_package_whose_library_is_not_loaded_names_no_entry(
     other_package: Path, cache: Path, compilations: list, right: bytes
 ) -> None:
-    """Its metadata are all there, and another library compiles."""
+    """Even with all of the package's metadata there, the name of an entry has the version of the library that compiles."""
     assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
     assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
     assert len(compilations) == 1
@@ -393,7 +393,7 @@ def test_an_entry_that_is_a_folder_costs_time_only(cache: Path, right: bytes, ca
 def test_a_folder_that_cannot_be_made_is_one_warning(
     cache: Path, right: bytes, compilations: list, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file is where the folder should be, which stops every user."""
+    """A file is where the folder should be, which stops even root."""
     cache.parent.mkdir(parents=True)
     cache.write_text("a file")
     with caplog.at_level(logging.WARNING, logger="mm32"):
@@ -416,10 +416,12 @@ def test_a_disk_that_refuses(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Read-only or full: each step of the writing fails in turn. No entry, no temporary file, one warning, right bytes."""
+    """With a disk that is read-only or full, each step of writing fails in turn. There must be no entry, no temporary file, one
+    warning, and the right bytes."""
 
     def refuse(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device", f"{cache}/.writing-{len(compilations)}")  # a new name each time
+        # The name of the file is another one each time.
+        raise OSError(28, "No space left on device", f"{cache}/.writing-{len(compilations)}")
 
     monkeypatch.setattr(compiler.tempfile if step == "mkstemp" else compiler.os, step, refuse)
     with caplog.at_level(logging.WARNING, logger="mm32"):

@@ -30,7 +30,7 @@ def compiled(f: Function, backend: object = "aot_eager", **options: object) -> F
 
 
 def model(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Views and an operation on either side of the product."""
+    """A product with views before it and an operation on either side."""
     return mm32.matmul(a + 1, b.mT.contiguous().mT, bias=bias, activation="gelu").sin()
 
 
@@ -41,7 +41,7 @@ def inputs_of(shapes: str, device: str) -> tuple[torch.Tensor, ...]:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shapes", ["matrices", "broadcast_b", "vector_batch"])
 def test_compiled_equals_eager(shapes: str, device: str, seed: int) -> None:
-    """One graph, forward and backward."""
+    """Compiled to one graph, forward and backward give the eager values."""
     inputs = inputs_of(shapes, device)
     eager = model(*inputs)
     wanted = torch.autograd.grad(eager.sum(), inputs)
@@ -79,7 +79,7 @@ def compilations(f: Function, dynamic: bool | None, recorded: bool, batched: boo
 def test_compiles_as_often_as_torchs_matmul(
     dynamic: bool | None, recorded: bool, batched: bool, device: str, seed: int
 ) -> None:
-    """Sizes that change from call to call, 1 among them, where torch specialises."""
+    """Sizes change from call to call, and include 1, for which torch specialises."""
     ours = compilations(lambda a, b: mm32.matmul(a, b, activation="tanh"), dynamic, recorded, batched, device)
     torchs = compilations(lambda a, b: torch.matmul(a, b).tanh(), dynamic, recorded, batched, device)
     assert ours == torchs
@@ -106,7 +106,7 @@ UNKNOWN: dict[str, Callable[[Function], Function]] = {
 
 @pytest.mark.parametrize("which", UNKNOWN)
 def test_sizes_that_only_the_data_tell(which: str, seed: int) -> None:
-    """A boolean mask: how many rows it leaves is not known while tracing."""
+    """A boolean mask selects rows; how many it leaves is not known while tracing."""
     x, b = make((3, 4)), make((4, 5))
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         f = compiled(UNKNOWN[which](mm32.matmul))
@@ -151,7 +151,7 @@ def test_transforms_inside(transform: str, activation: str | None, seed: int) ->
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_dual_numbers_inside(backend: str, seed: int) -> None:
-    """Without torch.func: tangents that appear inside the program."""
+    """Tangents may appear inside the program, without torch.func."""
 
     def f(a: torch.Tensor, a_t: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
         with forward_ad.dual_level():
@@ -184,7 +184,7 @@ class Layers(torch.nn.Module):
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("decomposed", [False, True])
 def test_export_and_back(decomposed: bool, strict: bool, device: str, seed: int) -> None:
-    """Exported for any number of rows, saved, loaded and run."""
+    """A model is exported for any number of rows, saved, loaded and run."""
     layers = Layers().to(device)
     program = torch.export.export(
         layers, (make((7, 4), device),), dynamic_shapes={"x": {0: torch.export.Dim("rows", min=0)}}, strict=strict
@@ -220,7 +220,7 @@ def test_inductor(device: str, seed: int) -> None:
 
 @pytest.mark.gpu
 def test_inductor_hands_over_transposed_views(seed: int) -> None:
-    """The operator asks for its operands as they lie: no copy into another layout before it."""
+    """The operator takes its operands in the layout they have: Inductor copies none into another layout before it."""
     a, b = make((500, 400), "cuda"), make((300, 500), "cuda")
     f = compiled(lambda a, b: mm32.matmul(a.T, b.T) + 1, "inductor")
     f(a, b)
@@ -239,7 +239,7 @@ def test_inductor_hands_over_transposed_views(seed: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", ["auto", "simt", "tensorcore"])
 def test_reduce_overhead(kernel: str, seed: int) -> None:
-    """Recorded at the second or third call, replayed with other data after that."""
+    """A graph is recorded at the second or third call, and replayed with other data after that."""
     f = torch.compile(
         lambda a, b, bias: mm32.matmul(a, b, bias=bias, activation="relu", kernel=kernel) * 2,
         fullgraph=True,

@@ -1,4 +1,4 @@
-"""torch's own product among the choices of "auto": when it is one, and that what it computes is what mm32.matmul promises."""
+"""torch's own product among the choices of "auto": when it is a choice, and that its result is what mm32.matmul promises."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_it_is_chosen_only_where_it_is_asked_for_and_fast() -> None:
     ],
 )
 def test_no_operand_is_copied_for_it(a: torch.Tensor, taken: bool) -> None:
-    """What cuBLAS does not take as it lies, torch would copy."""
+    """torch would copy an operand whose layout cuBLAS does not take, so torch's product is not a choice there."""
     b = empty(*a.shape[:-2], 256, 256)
     kernels = dict(planned(a, b).estimates)
     assert ("torch" in kernels) == taken
@@ -80,7 +80,7 @@ def test_an_epilogue_counts() -> None:
 
 
 def test_views_are_the_operands() -> None:
-    """A Gemm's sizes and strides, made a view again: the same elements, and strides that BLAS takes for axes of one element."""
+    """A view made from a Gemm's sizes and strides has the same elements, and strides that BLAS takes for axes of one element."""
     rng = random.Random(3)
     for _ in range(300):
         rows, cols, batch = rng.choice((1, 2, 5)), rng.choice((1, 2, 7)), rng.choice((None, 1, 3))
@@ -98,7 +98,8 @@ def test_views_are_the_operands() -> None:
 
 
 def test_where_there_was_no_choice_any_operands_will_do(seed: int) -> None:
-    """On a card without kernels: any strides, any number of batch dimensions, into any strides; here on the CPU."""
+    """For a card without kernels, torch's product takes operands and outputs with any strides and any number of batch dimensions.
+    Here it runs on the CPU."""
     bias, old = torch.randn(7), Card("Tesla T4", (7, 5), 40, 65536)
     for a, b in (
         (torch.randn(5, 60)[:, ::2], torch.randn(30, 1).expand(30, 7)),
@@ -131,7 +132,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tf32() -> Iterator[None]:
-    """torch asked for TF32."""
+    """Allow torch to use TF32 inside this context."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -190,7 +191,7 @@ def test_bits_are_torchs(layout: str, always: None, seed: int) -> None:
 
 @pytest.mark.gpu
 def test_tf32_is_not_let_in(always: None, seed: int) -> None:
-    """The form was seen while torch's products were fp32; then the user asks torch for TF32. mm32's precision stays."""
+    """A form is first seen while torch's products are fp32, then the user asks torch for TF32. mm32's precision stays."""
     a, b = randn(256, 256), randn(256, 256)
     truth = a.double() @ b.double()
     assert torch.equal(mm32.matmul(a, b), torch.matmul(a, b))
@@ -205,7 +206,7 @@ def test_tf32_is_not_let_in(always: None, seed: int) -> None:
 
 @pytest.mark.gpu
 def test_deterministic_algorithms_leave_it_out(always: None, seed: int) -> None:
-    """cuBLAS is deterministic with a setting of its own only, which torch insists on in this mode."""
+    """cuBLAS is deterministic only with a setting of its own, which torch insists on in this mode."""
     a, b = randn(256, 256), randn(256, 256)
     mm32.matmul(a, b)
     torch.use_deterministic_algorithms(True)
@@ -220,7 +221,7 @@ def test_deterministic_algorithms_leave_it_out(always: None, seed: int) -> None:
 
 @pytest.mark.gpu
 def test_torch_is_found_again_after_tf32(always: None, seed: int) -> None:
-    """A form that was first seen while torch's products were TF32."""
+    """A form that was first seen while torch's products were TF32 is later left to torch."""
     a, b = randn(96, 96), randn(96, 96)
     with tf32():
         mm32.matmul(a, b)
@@ -256,7 +257,8 @@ def test_in_a_graph(always: None, seed: int) -> None:
 
 @pytest.mark.gpu
 def test_where_memory_is_short(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """No workspace to be had: a path without one is taken, and said; who names the kernel gets torch's error."""
+    """Without memory for the workspace, a kernel that needs none runs, with a warning; a kernel named explicitly that cannot run
+    without one raises torch's error."""
     a, b = randn(2048, 2048), randn(2048, 2048)
     prepared.CACHE.clear()
     described, card = gemm.describe(a, b, None, a @ b), launch.card_of(0)

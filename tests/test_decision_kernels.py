@@ -1,4 +1,5 @@
-"""What an emulated product's kernels observe, decide and recompute, on the host by the simulator, beside the model."""
+"""What an emulated product's kernels observe, decide and recompute, run by the simulator on the host and compared with the
+model."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ K = 832
 
 
 def plan_of(asked: gemm.Gemm, monkeypatch: pytest.MonkeyPatch, card: Card = H200, early: bool = True) -> Plan:
-    """With packing of its own, and a lower tier; `early`: to which everything may be left before it is packed."""
+    """Return a plan with a separate packing and a lower tier. `early`: all may be left to that tier before anything is packed."""
 
     def lower_tier(_: object, problem: gemm.Gemm, __: object) -> emulated.Candidate:
         return min(emulated.candidates("tensorcore", cost.Work(problem), card, products=6), key=itemgetter(0))
@@ -56,7 +57,7 @@ def one_hot(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
 
 
 def bad_rows(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
-    """A row with a NaN, one with an Inf, a column that is steep, a row of zeros."""
+    """Noise with a row with a NaN, one with an Inf, a steep column, and a row of zeros."""
     a, b = noise(rng, m, K), noise(rng, K, n)
     a[3, 700], a[9, 5], a[11] = np.nan, np.inf, 0
     b[:, 7] = log_normal(rng, 12, K)
@@ -64,7 +65,7 @@ def bad_rows(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
 
 
 def outliers(of_a: int, of_b: int) -> Draw:
-    """Rows and columns of which one or two elements make the whole sum."""
+    """Noise with rows and columns in which one or two elements make the whole sum."""
 
     def draw(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
         a, b = noise(rng, m, K), noise(rng, K, n)
@@ -76,12 +77,12 @@ def outliers(of_a: int, of_b: int) -> Draw:
 
 
 def triangles(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
-    """First rows and columns of few elements."""
+    """Triangular matrices, whose first rows and columns have few elements."""
     return np.tril(noise(rng, m, K)), np.triu(noise(rng, K, n))
 
 
 def apart(count: int) -> Draw:
-    """Most rows are as noise; in `count` of A and some columns of B small elements decide, and fp16x3 keeps only some pairs."""
+    """Most rows are noise. In `count` rows of A and some columns of B small elements decide, and fp16x3 keeps only some pairs."""
 
     def draw(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
         a, b = noise(rng, m, K), noise(rng, K, n)
@@ -93,14 +94,14 @@ def apart(count: int) -> Draw:
 
 
 def few_elements(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
-    """Rows and columns of three elements, which are recomputed together."""
+    """Noise with rows and columns of three elements, which are recomputed together."""
     a, b = noise(rng, m, K), noise(rng, K, n)
     a[3:8, 3:], b[3:, 40:44] = 0, 0
     return a, b
 
 
 def soft(rng: np.random.Generator, m: int) -> Array:
-    """Softmax outputs of which few elements decide."""
+    """Softmax outputs in which few elements decide."""
     x = np.exp(6 * rng.standard_normal((m, K)))
     return (x / x.sum(1, keepdims=True)).astype(np.float32)
 
@@ -115,17 +116,18 @@ def soft_by_relu(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array
 
 
 def large_channels(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
-    """Columns of A that no sample has, but that some rows are looked at further: in any layout, the first 320 of K."""
+    """Large columns of A that no sample contains, within the first 320 of K: there some rows are looked at further, in any
+    layout."""
     a, b = noise(rng, m, K), noise(rng, K, n)
     a[:, np.setdiff1d(np.arange(320), row_scales.sampled(K))[20::80]] *= 300
     return a, b
 
 
 def tiny(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
-    """Elements too small for bf16x6. Where they alone meet the large ones of the other operand, some sums are large all the same,
+    """Elements too small for bf16x6. Where only they meet the other operand's large elements, some sums are large all the same,
     and some are not."""
     a, b = noise(rng, m, K), noise(rng, K, n)
-    a[::5, : K // 2] *= 2.0**-40  # of one pair in 25 small elements decide: fp16x3 is tried, and cannot keep it
+    a[::5, : K // 2] *= 2.0**-40  # small elements decide one pair in 25: fp16x3 is tried, and cannot keep that
     b[K // 2 :, ::5] *= 2.0**-40
     for row, power in ((4, -60), (5, -80), (70, -118), (71, -119)):
         a[row] = 2.0**power * noise(rng, K)
@@ -135,26 +137,28 @@ def tiny(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
 
 
 def powers(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
-    """Of small numbers few powers are not too small for fp16x3, and mm32_fallback would have to compute their rows."""
+    """Rows of powers. Few powers of small numbers are large enough for fp16x3, and mm32_fallback would have to compute their
+    rows."""
     return rng.uniform(-1, 1, (m, 1)).astype(np.float32) ** np.arange(K, dtype=np.float32), noise(rng, K, n)
 
 
 def rbf_kernels(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
-    """Of points of which most are far apart: in some pairs each row's large elements meet small ones."""
+    """RBF kernels of points that are mostly far apart: in some pairs each row's large elements meet small ones."""
     x, y, z = (rng.standard_normal((count, 8)) for count in (m, K, n))
     a, b = (np.exp(-((u[:, None] - v) ** 2).sum(-1) / 2) for u, v in ((x, y), (y, z)))
     return a.astype(np.float32), b.astype(np.float32)
 
 
 def some_nan(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
-    """Rows that become NaN at the start of K, rows that do at its end, tiles of nothing else, rows of numbers between them."""
+    """Rows that become NaN at the start of K, rows that do so at its end, tiles of only such rows, and ordinary rows between
+    them."""
     a, b = noise(rng, m, K), noise(rng, K, n)
     a[10:30, -1], a[40:60, 0], a[128:, 3] = np.nan, np.inf, np.nan
     b[0, ::2] = 0
     return a, b
 
 
-# The tier, and whether it is taken early; None: as the model says.
+# Name -> how to draw it, its tier, and whether that is taken early; None: whatever the model says.
 CASES: dict[str, tuple[Draw, str | None, bool | None]] = {
     "noise": (lambda r, m, n: (noise(r, m, K), noise(r, K, n)), FP16X3, False),
     "sigma 1": (lambda r, m, n: (log_normal(r, 1, m, K), log_normal(r, 1, K, n)), SCALED_LO, False),
@@ -180,7 +184,7 @@ CASES: dict[str, tuple[Draw, str | None, bool | None]] = {
 }
 
 
-# Of so small a C these would be left to bf16x6 at once.
+# With a C as small as here, these would be left to bf16x6 at once, so they may not be early.
 LATE = ("pairs", "more pairs than a tile may have")
 QUICK = ("some NaN", "bad rows", "many outliers", "pairs", "large channels", "powers")
 
@@ -210,7 +214,7 @@ def test_kernels_do_what_the_model_does(
         assert went.tier == tier
     for seen, places, model in zip(went.sampled, went.largest_at, found, strict=True):
         as_sampled(seen, places, model)
-    if expected.tier == FMA:  # tile by tile, until all sums of a tile are NaN
+    if expected.tier == FMA:  # computes tile by tile, and stops in a tile once all of its sums are NaN
         with np.errstate(invalid="ignore"):
             truth, size = a.astype(np.float64) @ b.astype(np.float64), np.abs(a).astype(np.float64) @ np.abs(b)
         number = np.isfinite(truth)
@@ -226,7 +230,8 @@ def test_kernels_do_what_the_model_does(
 def test_lines_of_operands_that_lie_along_their_rows(
     m: int, n: int, cluster: int, libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows and columns that are recomputed alone, of views whose lines end within four places too; K shared by a cluster too."""
+    """Rows and columns are recomputed alone, also for views whose lines end within a group of four, and with K shared by a
+    cluster."""
     for module, name in ((emulated, "FALLBACK_SHARES"), (numerics, "SHARED_LINE")):
         monkeypatch.setattr(module, name, K if cluster > 1 else K + 1)
     a, b = few_elements(np.random.default_rng(seed), m, n)
@@ -244,7 +249,7 @@ def test_lines_of_operands_that_lie_along_their_rows(
 
 
 def as_sampled(found: Array, places: Array, model: row_scales.Scales) -> None:
-    """What mm32_scale has written of rows, and what the model finds."""
+    """Assert that what mm32_scale has written about rows is what the model finds."""
     assert np.array_equal(places, model.largest_at)
     exponent, flags = found["scale"].astype(np.uint8).view(np.int8), found["scale"] >> 24
     assert np.array_equal(exponent, model.exponent)
@@ -270,7 +275,7 @@ def test_long_k_has_a_scaled_lo(libraries: Path, seed: int, monkeypatch: pytest.
 
 @pytest.mark.parametrize("layout", ["tn", *(pytest.param(x, marks=pytest.mark.slow) for x in ("nn", "nt"))])
 def test_a_cluster_reads_rows_whole(layout: str, libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of its blocks a part of K, from which the largest element of a row is put together."""
+    """Each of its blocks reads a part of K, and a row's largest element is found from all parts."""
     rng = np.random.default_rng(seed)
     m, n, k = 40, 33, 2000 if layout == "nn" else 2003
     monkeypatch.setattr(emulated, "CLUSTERED_K", 2000)

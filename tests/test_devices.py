@@ -40,9 +40,9 @@ def two_cards() -> None:
 @gpu
 @EACH_KERNEL
 def test_tensors_of_a_card_that_is_not_current(kernel: str, two_cards: None, seed: int) -> None:
-    """Results, gradients and out= on cuda:1 while cuda:0 is current, and still is after it."""
+    """Results, gradients and out= are right on cuda:1 while cuda:0 is current, and cuda:0 stays current."""
     a, b, bias = (randn(*s, device="cuda:1") for s in ((130, 300), (300, 65), (65,)))
-    for _ in range(2):  # planned and loaded, then from the look-up
+    for _ in range(2):  # first planned and loaded, then found by the look-up
         with torch.cuda.device(0):
             result = mm32.matmul(a, b, bias=bias, activation="relu", kernel=kernel)
             out = mm32.matmul(a, b, kernel=kernel, out=torch.empty(130, 65, device="cuda:1"))
@@ -57,7 +57,7 @@ def test_tensors_of_a_card_that_is_not_current(kernel: str, two_cards: None, see
 
 @gpu
 def test_both_cards_in_turn(two_cards: None, seed: int) -> None:
-    """The same form on either card: two plans, two loaded kernels, no mixing."""
+    """The same form on two cards has two plans and two loaded kernels, which are not mixed up."""
     for _ in range(3):
         for device in ("cuda:0", "cuda:1"):
             a, b = randn(130, 300, device=device), randn(300, 65, device=device)
@@ -66,7 +66,7 @@ def test_both_cards_in_turn(two_cards: None, seed: int) -> None:
 
 @gpu
 def test_the_stream_is_that_of_the_tensors_card(two_cards: None, seed: int) -> None:
-    """What is queued late on cuda:1's current stream is seen by a product that is started while cuda:0 is current."""
+    """A product that is started while cuda:0 is current waits for what is queued on cuda:1's current stream."""
     a, b, late = (
         torch.zeros(130, 300, device="cuda:1"),
         *(randn(*s, device="cuda:1") for s in ((300, 65), (130, 300))),
@@ -99,7 +99,7 @@ def test_operands_on_two_cards_are_refused(two_cards: None) -> None:
 def test_torchs_products_of_a_card_that_is_not_current(
     two_cards: None, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """mm32.enabled: result, out=, a sum with factors and gradients on cuda:1 while cuda:0 is current."""
+    """The drop-in computes results, out=, a sum with factors, and gradients on cuda:1 while cuda:0 is current."""
     monkeypatch.setattr(planning.cost.Model, "torch", lambda *args: 1e9)  # seconds
     made = dropin.DropIn("CUDA", dropin._prepare)
     a, b, addend = (randn(*s, device="cuda:1") for s in ((130, 300), (300, 65), (130, 65)))
@@ -146,7 +146,7 @@ def test_packed_operands_and_layers_of_a_card_that_is_not_current(two_cards: Non
 
 
 def in_threads(work: Callable[[int], None], count: int) -> None:
-    """Runs work(0), work(1), … at once; raises what any of them raised."""
+    """Run work(0), work(1), … at once. Raises what any of them raised."""
     gate, errors = threading.Barrier(count), []
 
     def run(i: int) -> None:
@@ -168,7 +168,7 @@ def in_threads(work: Callable[[int], None], count: int) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_threads_that_train(device: str, seed: int) -> None:
-    """Forward and backward in eight threads at once, each in a grad mode of its own."""
+    """Eight threads run at once, half of them forward and backward, half forward only, each in a grad mode of its own."""
     inputs = [(make((33 + i, 65), device), make((65, 17 + i), device)) for i in range(8)]
     results: dict[int, list[torch.Tensor]] = {}
 
@@ -197,7 +197,7 @@ def test_threads_that_train(device: str, seed: int) -> None:
 @gpu
 @pytest.mark.parametrize("kernel", ["auto", "simt", "tensorcore"])
 def test_two_streams_at_once(kernel: str, seed: int) -> None:
-    """The same form on two streams: neither uses the other's workspace or order."""
+    """Products of the same form on two streams share neither their workspace nor their order."""
     b = randn(1024, 512)
     operands = [randn(512, 1024) for _ in range(2)]
     mm32.matmul(operands[0], b, kernel=kernel)
@@ -219,7 +219,7 @@ def test_two_streams_at_once(kernel: str, seed: int) -> None:
 
 
 def reported(work: Callable[..., Any], answers: Any, *args: Any) -> None:
-    """What a child process does: its answer, or the error's text."""
+    """Run `work` in a child process, and report its answer or the text of its error."""
     try:
         answers.put(("answer", work(*args)))
     except BaseException:
@@ -240,7 +240,7 @@ def in_process(method: str, work: Callable[..., Any], *args: Any) -> tuple[str, 
 
 
 def largest_error(device: str) -> float:
-    """Relative to the largest element, of one product with its gradient."""
+    """Return the largest error of one product and its gradient, relative to the product's largest element."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     a, b = make((130, 300), device, requires_grad=True), make((300, 65), device)
@@ -268,7 +268,7 @@ def test_a_forked_process_on_the_cpu() -> None:
 
 
 def error_of_torchs_product(device: str) -> float:
-    """Of `a @ b` with mm32 enabled, on the card of a size that it takes."""
+    """Return the error of `a @ b` with mm32 enabled; on the card, the size is one that mm32 takes over."""
     torch.set_num_threads(1)
     size = 2048 if device == "cuda" else 64
     a, b = make((size, size), device), make((size, size), device)
@@ -288,7 +288,7 @@ def test_enabled_in_a_spawned_process(device: str) -> None:
 
 
 def test_enabled_in_a_forked_process_on_the_cpu() -> None:
-    """Turned on in the parent, it is on in the child, and can be turned off there."""
+    """If mm32 is turned on in the parent, it is on in the child, and can be turned off there."""
     mm32.enable()
     try:
         assert in_process("fork", product_by_torch, 8) == ("answer", 512.0)
@@ -313,7 +313,7 @@ def product_of_inherited(form: str) -> float:
 
 @pytest.fixture
 def inherited() -> Iterator[None]:
-    """Operands that a forked child finds: one form that the parent has used, one that it has not."""
+    """Operands that a forked child inherits: of one form that the parent has used, and one that it has not."""
     INHERITED.update(used=randn(64, 64), unused=randn(65, 65))
     mm32.matmul(INHERITED["used"], INHERITED["used"])
     torch.cuda.synchronize()
@@ -324,7 +324,7 @@ def inherited() -> Iterator[None]:
 @gpu
 @pytest.mark.parametrize("form", ["used", "unused"])
 def test_a_forked_process_cannot_use_the_card(form: str, inherited: None) -> None:
-    """CUDA does not survive a fork. It is said, in torch's words or the driver's; nothing hangs, no number comes back."""
+    """CUDA does not survive a fork. The error says so, in torch's words or the driver's; nothing hangs, no number comes back."""
     kind, answer = in_process("fork", product_of_inherited, form)
     assert kind == "error", answer
     assert "Cannot re-initialize CUDA in forked subprocess" in answer or "initialization error" in answer
@@ -337,7 +337,7 @@ def test_a_forked_process_cannot_use_the_card(form: str, inherited: None) -> Non
 @gpu
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
 def test_a_training_step_in_a_graph(activation: str | None, seed: int) -> None:
-    """Forward and backward captured once, replayed with other data."""
+    """Forward and backward are captured once, and replayed with other data."""
     a, b, bias = randn(130, 300).requires_grad_(), randn(300, 65).requires_grad_(), randn(65).requires_grad_()
     weight = randn(130, 65)
 
@@ -373,7 +373,7 @@ def test_a_training_step_in_a_graph(activation: str | None, seed: int) -> None:
 
 @pytest.fixture
 def deterministic() -> Iterator[None]:
-    """torch also fills new tensors with NaN in this mode: nothing may depend on what fresh memory holds."""
+    """Deterministic mode. There torch also fills new tensors with NaN, so nothing may depend on what fresh memory holds."""
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
@@ -384,7 +384,7 @@ def deterministic() -> Iterator[None]:
 def test_the_same_bits_in_deterministic_mode(
     activation: str | None, device: str, deterministic: None, seed: int
 ) -> None:
-    """Result and gradients of a layer, again and again."""
+    """The result and the gradients of a layer have the same bits in every run."""
     x, weight, bias = (make(s, device, requires_grad=True) for s in ((3, 130, 300), (65, 300), (65,)))
     runs = []
     for _ in range(5):
@@ -405,6 +405,6 @@ def test_the_same_bits_by_every_kernel(
     m, k, n = sizes
     a, b = randn(m, k), randn(n, k).T
     first = mm32.matmul(a, b, kernel=kernel)
-    assert_close(first, *(t.cuda() for t in reference(a.cpu(), b.cpu())))  # cuBLAS would refuse this mode
+    assert_close(first, *(t.cuda() for t in reference(a.cpu(), b.cpu())))  # on the CPU: cuBLAS would refuse this mode
     for _ in range(20):
         assert torch.equal(mm32.matmul(a, b, kernel=kernel), first)

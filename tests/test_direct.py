@@ -1,4 +1,4 @@
-"""The kernel direct: on the host by the simulator (simulated.py), and on a GPU."""
+"""The kernel `direct`: on the host by the simulator (simulated.py), and on a GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Product(NamedTuple):
     k: int
     n: int
     layout: str = "nt"
-    offset: int = 0  # of A and B from a multiple of 16 bytes, in floats
+    offset: int = 0  # distance of A and B from a multiple of 16 bytes, in floats
     batch: int = 1
 
 
@@ -38,7 +38,7 @@ def operands(product: Product, rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def stored(x: Array, transposed: bool, offset: int) -> tuple[torch.Tensor, Array]:
-    """x as a tensor in memory of its own, with its last two axes swapped there if `transposed`; and that memory."""
+    """Return x as a tensor in memory of its own, stored with its last two axes swapped if `transposed`; and that memory."""
     memory = simulated.aligned(x.size, offset)
     lies = x.swapaxes(1, 2) if transposed else x
     memory[:] = lies.ravel()
@@ -50,7 +50,8 @@ def on_host(
     product: Product, a: Array, b: Array, tile: direct.Tile, cluster: int, folder: Path, blocks: int | None = None,
     bias: Array | None = None, activation: str | None = None,
 ) -> Array:  # fmt: skip
-    """C (batch, M, N) by one tile and cluster. blocks: clusters of the grid, as of a card that has no more."""
+    """Return C (batch, M, N), computed with one tile and cluster. `blocks`: the number of clusters in the grid, as on a card that
+    has no room for more."""
     of_a, of_b = (
         stored(a, product.layout[0] == "t", product.offset),
         stored(b, product.layout[1] == "t", product.offset),
@@ -68,7 +69,7 @@ def on_host(
 LARGE, WIDE, SMALL = direct.TILES
 NARROW, NARROWEST = direct.NARROW
 SWAPPED = [replace(tile, swapped=True) for tile in direct.NARROW]
-# Every tile, load, cluster, layout; edges of M, N and K; more tiles than blocks; batches.
+# Together these have every tile, load, cluster and layout; edges of M, N and K; more tiles than blocks; batches.
 CASES = {
     "unaligned": (Product(130, 75, 257, "nt", 1), LARGE, 1, 1),
     "along rows": (Product(140, 70, 132, "tn"), WIDE, 1, 1),
@@ -117,7 +118,7 @@ MORE = {
 
 @pytest.mark.gpu
 def test_kept_tiles_walk_down_a_column_of_more_than_a_million_rows(seed: int) -> None:
-    """A block counts the rows that are left below its tile."""
+    """A block that keeps its tile walks down the column, and must count the rows that are left below its tile."""
     m, k, n = 2**20 + 3000, 28, 768
     asked, card = gemm.from_layout("nt", m, n, k), launch.card_of(0)
     (kept,) = (candidate for candidate in direct.candidates(Work(asked), card) if candidate.tile.kept)
@@ -131,7 +132,7 @@ def test_kept_tiles_walk_down_a_column_of_more_than_a_million_rows(seed: int) ->
 
 
 def check(c: Array, a: Array, b: Array) -> None:
-    """Within the bound of bf16x6 with sums promoted every 32 of K, and rounding of the partial sums of a cluster."""
+    """Assert the bound of bf16x6 with sums promoted every 32 of K, and with rounding of the partial sums of a cluster."""
     for i in range(len(c)):
         assert numerics.componentwise(c[i], a[i], b[i]) <= 4
         assert numerics.normwise(c[i], a[i], b[i]) <= 2e-7
@@ -158,7 +159,7 @@ def test_what_bf16x6_cannot_carry_is_computed_again(
     a[0, 6, :128] = np.inf
     b[0, 100, 11] = -np.inf
     a[0, 8] = 0
-    a[0, 8, 0] = 3.4e38  # which rounds to an infinite bf16
+    a[0, 8, 0] = 3.4e38  # rounds to Inf in bf16
     a[0, 12] = 0
     with np.errstate(invalid="ignore", over="ignore"):
         truth = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
@@ -177,7 +178,7 @@ def test_what_bf16x6_cannot_carry_is_computed_again(
 @simulate
 @pytest.mark.parametrize("swapped", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_least_numbers_of_fp32_count(swapped: bool, libraries: Path, seed: int) -> None:
-    """Elements that bf16 rounds to 0, products that fp32 cannot hold whole, and rows of zeros beside them."""
+    """Elements that bf16 rounds to 0 must count, beside products that fp32 cannot represent exactly, and rows of zeros."""
     product, rng = Product(64, 128, 64), np.random.default_rng(seed)
     a, b = operands(product, rng)
     a[0, 1] *= np.float32(1e-41)
@@ -196,7 +197,7 @@ def test_the_least_numbers_of_fp32_count(swapped: bool, libraries: Path, seed: i
 
 
 def spoil(kind: str, a: Array, b: Array, rng: np.random.Generator) -> None:
-    """Data of one matrix that bf16x6 cannot carry as they are."""
+    """Change the operands of one product to data that bf16x6 cannot represent as they are."""
     with np.errstate(under="ignore"):
         match kind:
             case "subnormal A":
@@ -264,7 +265,7 @@ def test_data_that_bf16x6_cannot_carry(form: str, kind: str, libraries: Path, se
     product, tile, cluster, blocks = FORMS[form]
     rng = np.random.default_rng(seed)
     a, b = operands(product, rng)
-    spoil(kind, a[0], b[0], rng)  # a batch's other matrices stay as they are, in the same blocks
+    spoil(kind, a[0], b[0], rng)  # a batch's other matrices stay as they are, and are computed by the same blocks
     c = on_host(product, a, b, tile, cluster, libraries, blocks)
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         truth, size = a.astype(np.float64) @ b.astype(np.float64), np.abs(a).astype(np.float64) @ np.abs(b)
@@ -281,7 +282,7 @@ def test_data_that_bf16x6_cannot_carry(form: str, kind: str, libraries: Path, se
 @pytest.mark.parametrize("layout", ["tt", "nt"])
 @pytest.mark.parametrize("cluster", [pytest.param(4, marks=pytest.mark.slow), 8])
 def test_the_block_that_has_a_row_computes_it_again(layout: str, cluster: int, libraries: Path, seed: int) -> None:
-    """Blocks of a cluster store rows that need not be neighbours. Each of these rows has sums that bf16x6 loses bits of."""
+    """Blocks of a cluster store rows that need not be neighbours. In each of the rows changed here, bf16x6 loses bits of sums."""
     product = Product(58, 512, 36, layout)
     a, b = operands(product, np.random.default_rng(seed))
     a[0, [1, 22, 57]] *= np.float32(1e-38)
@@ -324,7 +325,7 @@ def test_a_plan_is_one_launch_without_a_workspace() -> None:
     assert made.scheme == "bf16x6"
     assert launch.blocks is not None
     assert launch.blocks <= H200.sms
-    assert launch.shared <= H200.shared_memory - 2048  # what is not dynamic
+    assert launch.shared <= H200.shared_memory - 2048  # leaves room for shared memory that is not dynamic
 
 
 def test_lines_of_any_alignment_are_copied_in_16_bytes() -> None:
@@ -337,7 +338,7 @@ def test_lines_of_any_alignment_are_copied_in_16_bytes() -> None:
     for tile in direct.ALL:
         for loads in itertools.product(direct.RAW, direct.RAW):
             chosen = tile.loads(loads, H200)
-            # What is not dynamic: 736 with two stages, 864 with four.
+            # Shared memory that is not dynamic takes 736 bytes with two stages, 864 with four.
             assert tile.shared(chosen) + 736 <= H200.shared_memory
             assert tile.stages == 2 or tile.shared(chosen) + 864 <= H200.shared_memory
             assert chosen == loads or (loads[0] == 4 and loads[1] != 2 and tile.n == 128)
@@ -416,7 +417,7 @@ def test_data_of_any_kind_on_a_gpu(seed: int) -> None:
 
 @pytest.mark.gpu
 def test_sums_at_the_ends_of_fp32_on_a_gpu(seed: int) -> None:
-    """Overflow inside a tensor core is found; so is what lies below the least number of bf16."""
+    """Overflow inside a tensor core is found, and so are elements below the least number of bf16."""
     one = torch.ones(64, 64, device="cuda")
     for k, signed in ((16, False), (32, True), (64, False)):
         a, b = 2.0**63 * one[:, :k], 2.0**62 * one[:k]
@@ -424,7 +425,7 @@ def test_sums_at_the_ends_of_fp32_on_a_gpu(seed: int) -> None:
             a = a.clone()
             a[:, k // 2 :] *= -1  # an intermediate sum overflows, the whole does not
         c, ieee = mm32.matmul(a, b, kernel="direct"), mm32.matmul(a, b, precision="ieee")
-        if signed:  # 0 where the order of the sum keeps it finite, which is at least where IEEE's does
+        if signed:  # the sum is 0 where its order keeps it finite, which is at least where it does so for IEEE's sum
             assert bool((c.isfinite() | ~ieee.isfinite()).all()), k
             assert torch.equal(c[c.isfinite()], torch.zeros_like(c)[c.isfinite()])
         else:
@@ -440,7 +441,7 @@ def test_sums_at_the_ends_of_fp32_on_a_gpu(seed: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_the_block_that_has_a_row_computes_it_again_on_a_gpu(layout: str, seed: int) -> None:
-    """By every tile and cluster that the planner knows for the product."""
+    """This holds for every tile and cluster that the planner knows for the product."""
     m, k, n = 58, 4096, 60
     asked, card = gemm.from_layout(layout, m, n, k), launch.card_of(0)
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")

@@ -1,5 +1,5 @@
-"""mm32 on two and four processes with gloo: every strategy with its gradients, tensor parallel, FSDP2, DDP, checkpoints, and what
-is said when ranks differ or die. The functions that run on ranks are named `on_ranks_...`; ranks.py forks them."""
+"""mm32 on two and four processes with gloo: every strategy with its gradients, tensor parallel, FSDP2, DDP, checkpoints, and the
+errors when ranks differ or die. The functions that run on ranks are named `on_ranks_...`; ranks.py forks the ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from support.ranks import RankError, Ranks
 
 
 def run(function: Callable[..., Any]) -> Callable[..., None]:
-    """A test that runs `function` on two ranks."""
+    """Return a test that runs `function` on two ranks."""
 
     def test(ranks: Ranks) -> None:
         ranks.run(function)
@@ -48,7 +48,7 @@ def mesh_of(*shape: int, names: tuple[str, ...] | None = None) -> Any:
 
 @contextmanager
 def products() -> Iterator[list[tuple]]:
-    """The shapes of what mm32 multiplies on this rank, inside this context: on the CPU all is torch_product.matmul."""
+    """Yield a list that receives the shapes of mm32's products on this rank: on the CPU, all are torch_product.matmul's."""
     seen, before = [], torch_product.matmul
 
     def counted(a: torch.Tensor, b: torch.Tensor, *rest: Any) -> torch.Tensor:
@@ -67,7 +67,7 @@ def products() -> Iterator[list[tuple]]:
 
 
 def on_ranks_products_and_gradients() -> None:
-    """Placements of a, b and bias by activations, with the gradients of all three, against float64 on one process."""
+    """Placements of a, b and bias, with activations and the gradients of all three, agree with float64 on one process."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     mesh, places = mesh_of(), (Replicate(), Shard(0), Shard(1))
@@ -77,7 +77,7 @@ def on_ranks_products_and_gradients() -> None:
     for i, (p, q, r) in enumerate(itertools.product(places, places, (None, *places[:2]))):
         for activation in {None, names[i % len(names)]}:
             if activation == "leaky_relu" and torch.__version__ < "2.10":
-                continue  # whose slope torch 2.9 does not know for DTensors
+                continue  # torch 2.9 has no slope of it for DTensors
             given = [(a, p), (b, q)] + ([] if r is None else [(bias, r)])
             plain = [t.double().requires_grad_() for t, _ in given]
             z = plain[0] @ plain[1] if r is None else plain[0] @ plain[1] + plain[2]
@@ -98,7 +98,7 @@ test_products_and_gradients = run(on_ranks_products_and_gradients)
 
 
 def on_ranks_batches() -> None:
-    """Three dimensions, any of them sharded, one b for all or one for each; linear; second derivatives."""
+    """Operands of three dimensions work with any of them sharded, and with one b for all or one for each; and linear does."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     mesh = mesh_of()
@@ -133,7 +133,7 @@ test_batches = run(on_ranks_batches)
 
 
 def on_ranks_communication() -> None:
-    """What docs/distributed.md says is sent, and nothing else: counted."""
+    """The collectives that docs/distributed.md lists are called, and no others: CommDebugMode counts them."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.debug import CommDebugMode
 
@@ -148,7 +148,7 @@ def on_ranks_communication() -> None:
         return distribute_tensor(torch.randn(shape), mesh, [place])
 
     bias = placed((4,), r)
-    for a, b in ((r, r), (Shard(1), r), (Shard(0), r), (r, Shard(1))):  # with the bias and the activation fused
+    for a, b in ((r, r), (Shard(1), r), (Shard(0), r), (r, Shard(1))):  # the bias and the activation are fused
         x, y = placed((2, 6, 8), a), placed((8, 4), b)
         assert sent(lambda x=x, y=y: mm32.matmul(x, y, bias=bias, activation="gelu")) == {}, (a, b)
     x, y = placed((2, 6, 8), Shard(2)), placed((8, 4), Shard(0))
@@ -163,7 +163,7 @@ def on_ranks_communication() -> None:
     assert sent(lambda: mm32.matmul(x, packed, bias=bias)) == {}
     left, right = placed((2, 6, 8), Shard(1)), placed((8, 4), r)
     assert sent(lambda: mm32.matmul(left, right, out=out)) == {}
-    # Gradients: of one b for a batch that is sharded in its middle dimension, a sum that is left open.
+    # Gradients: for one b of a batch that is sharded in its middle dimension, the gradient is a sum that is left open.
     x, y = placed((2, 6, 8), Shard(1)).requires_grad_(), placed((8, 4), r).requires_grad_()
     result = mm32.matmul(x, y)
     grad = torch.ones_like(result)
@@ -174,7 +174,8 @@ test_communication = run(on_ranks_communication)
 
 
 def on_ranks_errors_of_sums() -> tuple[float, float, float]:
-    """K over the ranks: the worst element's error in units of u |a||b|, and the norm's, beside one process's."""
+    """Return, for a product with K over the ranks, the largest error of an element in units of u |a||b|, the normwise error, and
+    the normwise error of torch's product on one process."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
     mesh = mesh_of()
@@ -189,14 +190,15 @@ def on_ranks_errors_of_sums() -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_sums_over_ranks_keep_the_promise(world: int, ranks: Ranks) -> None:
-    """docs/numerics.md: within K componentwise, and normwise no more than one process's fp32 product, or 4u."""
+    """The promise of docs/numerics.md: an error within K componentwise, and normwise no larger than that of one process's fp32
+    product, or 4u."""
     for componentwise, normwise, alone in ranks.run(on_ranks_errors_of_sums, world=world):
         assert componentwise <= 8192 / world + world - 1
         assert normwise <= max(alone, 4 * U)
 
 
 def on_ranks_compiled() -> None:
-    """torch.compile traces products of DTensors, forward and backward, without a break; a tensor parallel layer too."""
+    """torch.compile traces products of DTensors, forward and backward, and a tensor parallel layer, without a graph break."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -228,7 +230,7 @@ test_compiled = run(on_ranks_compiled)
 
 
 def on_ranks_packed() -> None:
-    """Each rank packs its own shard. Gradients come as if it were not packed, and a changed shard is refused."""
+    """Each rank packs its own shard. Gradients are as without packing, and a changed shard is refused."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     mesh, (a, b) = mesh_of(), (torch.randn(6, 8), torch.randn(8, 10))
@@ -261,13 +263,13 @@ test_packed = run(on_ranks_packed)
 
 
 def perceptron() -> nn.Sequential:
-    """The same on every rank; its activation fused into the first layer, and that after the second left."""
+    """Return a model that is the same on every rank. The first layer's activation is fused, the second's stays a module."""
     torch.manual_seed(1)
     return mm32.replace_linear(nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16), nn.Tanh()))
 
 
 class Block(nn.Module):
-    """A part of a transformer, as sequence parallel has it."""
+    """A part of a transformer, in the form that sequence parallel needs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,7 +281,7 @@ class Block(nn.Module):
 
 
 def trained(model: nn.Module, x: torch.Tensor, steps: int, **options: Any) -> list[torch.Tensor]:
-    """The output before each step of AdamW, and after the last."""
+    """Train with AdamW, and return the output before each step and after the last."""
     optimizer, outputs = torch.optim.AdamW(model.parameters(), lr=0.01, **options), []
     for _ in range(steps):
         optimizer.zero_grad()
@@ -290,8 +292,8 @@ def trained(model: nn.Module, x: torch.Tensor, steps: int, **options: Any) -> li
 
 
 def on_ranks_tensor_parallel() -> None:
-    """Colwise, rowwise and sequence parallel: training as on one process in float64, all products mm32's, one a layer; then
-    inference, frozen too, which packs each rank's part once."""
+    """Colwise, rowwise and sequence parallel layers train as on one process in float64. All of their products are mm32's, one
+    for each layer's. Then inference with frozen layers packs each rank's part once."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
@@ -315,7 +317,7 @@ def on_ranks_tensor_parallel() -> None:
     sharded = distribute_tensor(x, mesh, [Shard(1)])
     with products() as seen:
         model(sharded).full_tensor().square().mean().backward()
-    assert len(seen) == 6, seen  # two forward; the gradients of two inputs and two weights
+    assert len(seen) == 6, seen  # two forward, and the gradients of two inputs and of two weights
     assert all(16 in shape[-2:] for shape in seen)
     for parameter in model.parameters():
         parameter.grad = None
@@ -333,7 +335,7 @@ def on_ranks_tensor_parallel() -> None:
     for options in (
         {"foreach": True},
         {"fused": True},
-    ):  # which torch counts on neither the DTensor nor its local tensor
+    ):  # torch counts the changes of these on neither the DTensor nor its local tensor
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, **options)
         model(sharded).full_tensor().sum().backward()
         optimizer.step()
@@ -347,7 +349,8 @@ test_tensor_parallel = run(on_ranks_tensor_parallel)
 
 
 def on_ranks_frozen_in_inference_mode() -> None:
-    """A frozen tensor parallel layer packs again there, and mm32.pack takes a parameter; then the layers are moved."""
+    """In inference mode a frozen tensor parallel layer packs a changed weight again, and mm32.pack takes a parameter. Then the
+    layers are moved."""
     from torch.distributed.tensor import Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -378,7 +381,7 @@ def on_ranks_frozen_in_inference_mode() -> None:
         with pytest.raises(RuntimeError, match="was modified in place"):
             packed.check()
         model[0].weight.div_(2)
-        # torch swaps parameters that are DTensors, and refuses where anything refers to them weakly.
+        # torch swaps parameters that are DTensors, and refuses to if there is any weak reference to them.
         model(x)
         model.double().float().to("cpu")
         before = len(packs)
@@ -391,7 +394,7 @@ test_frozen_in_inference_mode = run(on_ranks_frozen_in_inference_mode)
 
 
 def on_ranks_after_rowwise() -> None:
-    """A layer that is not parallel itself, after one that is: it is given what a collective has not finished yet."""
+    """A layer that is not parallel, after one that is, gets the result of a collective that has not finished yet."""
     from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
 
     torch.manual_seed(0)
@@ -414,8 +417,8 @@ test_after_rowwise = run(on_ranks_after_rowwise)
 
 
 def on_ranks_fsdp(tensor_parallel: bool) -> None:
-    """FSDP2, on four ranks over tensor parallel: training as on one process; frozen, a weight is packed once for each gathering,
-    goes with it, and is that of the last step."""
+    """With FSDP2, and on four ranks over tensor parallel, a model trains as on one process. When frozen, a weight is packed once
+    each time it is gathered, the packed weight is dropped with the gathered one, and it is always that of the last step."""
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -429,7 +432,7 @@ def on_ranks_fsdp(tensor_parallel: bool) -> None:
     fully_shard(model, mesh=mesh["dp"])
     with products() as seen:
         outputs = trained(model, x, 3)
-    assert len(seen) == 3 * 5 + 2, len(seen)  # no gradient of the first layer's input
+    assert len(seen) == 3 * 5 + 2, len(seen)  # the first layer's input has no gradient
     for got, wanted in zip(outputs, truth, strict=True):
         close(got, wanted)
     said: list[str] = []
@@ -457,7 +460,7 @@ def on_ranks_fsdp(tensor_parallel: bool) -> None:
         optimizer.step()
     width = 16 if tensor_parallel else 32
     assert packs[:2] == [(16, width), (width, 16)]
-    # Gathered by hand, a weight is packed once for all calls until it is let go.
+    # A weight that is gathered by hand is packed once for all calls until it is resharded.
     model[0].unshard()
     with torch.no_grad():
         for _ in range(3):
@@ -483,7 +486,7 @@ def test_fsdp_over_tensor_parallel(ranks: Ranks) -> None:
 
 
 def on_ranks_fsdp1_frozen() -> None:
-    """FSDP1's sharded weights are no matrices: freeze leaves them, and calls read what was gathered."""
+    """FSDP1's sharded weights are not matrices: freeze leaves them unpacked, and calls read the gathered weights."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     x, alone, packs = torch.randn(4, 16), perceptron(), counted_packs()
@@ -498,7 +501,7 @@ test_fsdp1_frozen = run(on_ranks_fsdp1_frozen)
 
 
 def on_ranks_ddp() -> None:
-    """Each rank its part of the batch: training as on one process with all of it."""
+    """With each rank's part of the batch, a model trains as on one process with the whole batch."""
     from torch.nn.parallel import DistributedDataParallel
 
     x = torch.randn(4, 16)
@@ -515,8 +518,8 @@ test_ddp = run(on_ranks_ddp)
 
 
 def on_ranks_checkpoints(folder: str) -> None:
-    """Saved by torch.distributed.checkpoint from tensor parallel layers, frozen; loaded into FSDP2's, and into a plain model of
-    torch's."""
+    """A checkpoint that torch.distributed.checkpoint saves from frozen tensor parallel layers loads into FSDP2's layers, and into
+    a plain model of torch's layers."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
     from torch.distributed.fsdp import fully_shard
@@ -554,7 +557,7 @@ def test_checkpoints(ranks: Ranks) -> None:
 
 
 class Quantized(torch.Tensor):
-    """A subclass that knows torch's operators only."""
+    """A subclass that supports only torch's functions."""
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -565,7 +568,7 @@ class Quantized(torch.Tensor):
 
 
 def test_a_layer_says_what_it_leaves_to_torch(caplog: pytest.LogCaptureFixture) -> None:
-    """Once for each class of tensors."""
+    """It says so once for each class of tensors."""
     layer = mm32.nn.Linear(4, 4)
     x = torch.randn(2, 4).as_subclass(Quantized)
     with caplog.at_level(logging.WARNING, "mm32"):
@@ -581,7 +584,8 @@ PAGE = SCRIPTS.parent.parent / "docs" / "distributed.md"
 
 
 def on_ranks_gaussian_process(points: int, judge: int) -> tuple:
-    """The example in small: blocks that do not divide the points, a part compared with float64, and here the whole too."""
+    """Run the example at a small size, with blocks that do not divide the points. It compares a part of its result with float64;
+    the test compares all of it."""
     gp = example("gp")
     with products() as seen:
         found = gp.run(mesh_of(), points=points, block=64, at=50, judge=judge)
@@ -595,7 +599,8 @@ def on_ranks_gaussian_process(points: int, judge: int) -> tuple:
 
 
 def test_a_gaussian_process_over_ranks(ranks: Ranks) -> None:
-    """Of two and three ranks, the same answers; the condition number is at least that of the matrix's own diagonal."""
+    """Two and three ranks give the same answers. The condition number is above 100, which the matrix's diagonal alone would
+    give."""
     (mean, variance, condition), *others = [
         answer for world in (2, 3) for answer in ranks.run(on_ranks_gaussian_process, 500, 330, world=world)
     ]
@@ -603,7 +608,7 @@ def test_a_gaussian_process_over_ranks(ranks: Ranks) -> None:
     for other in others:
         close(other[0], mean, 1e-6)
         close(other[1], variance, 1e-5)
-    # ... which are those of all 500 points, not of the part that was judged.
+    # These are the answers for all 500 points, not only for the part that was judged.
     gp = example("gp")
     generator = torch.Generator().manual_seed(0)
     x, at = (torch.randn(n, 8, generator=generator, dtype=torch.float64) for n in (500, 50))
@@ -635,7 +640,7 @@ def test_the_lines_of_the_page_run_as_they_are_written() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Ranks that differ, and runs that must not
+# Ranks that differ, and runs that must not differ
 
 
 def on_ranks_check(differ: bool) -> str | None:
@@ -693,7 +698,7 @@ def on_ranks_check_of(part: str, folder: str) -> str | None:
     ],
 )
 def test_what_a_check_compares(part: str, wanted: str, ranks: Ranks, tmp_path: Path) -> None:
-    """And a rank that fails leaves no other waiting."""
+    """It compares what decides how a rank computes; a rank that fails there leaves no other rank waiting."""
     (tmp_path / "choose.py").write_text("other = True\n")
     (tmp_path / "0123.cubin").write_bytes(b"")
     first, second = ranks.run(on_ranks_check_of, part, str(tmp_path))
@@ -707,7 +712,7 @@ def test_a_check_without_a_group_is_refused() -> None:
 
 
 def on_ranks_digest() -> str:
-    """Of what three steps with K over the ranks and of FSDP2 give."""
+    """Return a digest of the outputs of three training steps with FSDP2 and of a product with K over the ranks."""
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -738,7 +743,7 @@ def on_ranks_one_dies() -> None:
 
 
 def test_a_rank_that_dies_ends_the_others(ranks: Ranks) -> None:
-    """With torch's own message, in the collective that waited for it, and soon."""
+    """The others soon get torch's own error, from the collective that waited for that rank."""
     start = time.monotonic()
     (kind, text), died = ranks.said(on_ranks_one_dies)
     assert died == ("died", 7)
@@ -748,7 +753,7 @@ def test_a_rank_that_dies_ends_the_others(ranks: Ranks) -> None:
 
 
 def on_ranks_fails() -> None:
-    dist.barrier()  # a rank that is gone while another still connects is another error
+    dist.barrier()  # otherwise a rank could end while another still connects, which is another error
     raise ValueError(f"of rank {dist.get_rank()}")
 
 

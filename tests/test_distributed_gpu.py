@@ -1,4 +1,4 @@
-"""Two and four cards with NCCL: what test_distributed.py shows on the CPU, by mm32's kernels, at sizes that they take."""
+"""Two and four cards with NCCL: what test_distributed.py shows on the CPU, with mm32's kernels, at sizes that they take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(autouse=True, params=[2, 4], ids=lambda world: f"{world} cards")
 def world(request: pytest.FixtureRequest) -> int:
-    """How many cards, each with a rank of its own."""
+    """The number of cards, each with a rank of its own."""
     if torch.cuda.device_count() < request.param:
         pytest.skip(f"needs {request.param} CUDA devices, there are {torch.cuda.device_count()}")
     return request.param
@@ -32,19 +32,19 @@ def mesh_of_cards() -> Any:
 
 
 def randn(*shape: int) -> torch.Tensor:
-    """The same on every card."""
+    """Return normal values that are the same on every card."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).cuda()
 
 
 def by_tensor_cores() -> int:
-    """Calls of the kernels tensorcore and mma so far, on this rank's card."""
+    """Return the number of calls of the kernels tensorcore and mma so far, on this rank's card."""
     tiers = mm32.stats().tiers
     return sum(count for name, count in tiers.items() if "recomputed" not in name)
 
 
 def perceptron() -> nn.Sequential:
     torch.manual_seed(1)
-    # Smooth: of millions of sums some lie so near 0 that relu's gradient is another one in float64.
+    # A smooth activation: of millions of sums, some lie so near 0 that relu's gradient would differ from that in float64.
     model = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024))
     return mm32.replace_linear(model).cuda()
 
@@ -53,8 +53,8 @@ def perceptron() -> nn.Sequential:
 
 
 def on_cards_products() -> None:
-    """Placements and layouts, bias, activation and gradients, against float64 on the card: no worse than 4u, for sums over cards
-    too."""
+    """Products with all placements and layouts, bias and activation are no worse than 4u against float64 on the card, also with
+    sums over cards; gradients are no worse than 8u."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     mesh, a, b, bias = mesh_of_cards(), randn(4096, 4096), randn(4096, 3072), randn(3072)
@@ -86,7 +86,7 @@ def test_products(world: int, ranks: Ranks) -> None:
 
 
 def on_cards_tensor_parallel(compiled: bool) -> None:
-    """A frozen layer's part is packed once, and again after a step of an optimizer, fused ones too."""
+    """A card's part of a frozen layer is packed once, and again after each step of an optimizer, also of fused ones."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     mesh, x, model = mesh_of_cards(), randn(2048, 1024), perceptron()
@@ -120,7 +120,8 @@ def test_tensor_parallel(compiled: bool, world: int, ranks: Ranks) -> None:
 
 
 def on_cards_fsdp() -> None:
-    """FSDP2 gathers into the memory that it used before, past torch's count of changes: no packed weight outlives a gathering."""
+    """FSDP2 gathers into memory that it used before, which torch's count of changes misses: so no packed weight may outlive its
+    gathering."""
     from torch.distributed.fsdp import fully_shard
 
     mesh, x, model = mesh_of_cards(), randn(2048, 1024), perceptron()
@@ -152,7 +153,7 @@ def on_cards_ddp() -> float:
 
     x, model = randn(2048, 1024), perceptron()
     mine = x.chunk(dist.get_world_size())[dist.get_rank()]
-    wrapped = DistributedDataParallel(model)  # which averages the gradients for as long as it is there
+    wrapped = DistributedDataParallel(model)  # a name keeps it alive: it averages gradients only while it exists
     wrapped(mine).square().mean().backward()
     plain = perceptron().double()
     plain(x.double()).square().mean().backward()
@@ -181,7 +182,7 @@ def test_programs(world: int, ranks: Ranks) -> None:
 
 
 def on_cards_bits() -> bool:
-    """The same product and step twice, sums over cards among them."""
+    """Return whether the same product, a sum over cards, has the same bits when it is computed twice."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
     mesh = mesh_of_cards()

@@ -1,4 +1,5 @@
-"""mm32 in place of torch's products. Under the CPU key, with a stand-in for the kernels, all but the kernels is as on a card."""
+"""mm32 in place of torch's products. It runs under the CPU key with a stand-in for the kernels; everything else is as on a
+card."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from support.dropin import MISFITS, outcome
 
 
 class StandIn:
-    """Decides as it is told, and multiplies in float64 by numpy: no operator of torch's that could come back here."""
+    """A stand-in for the planner and the kernels. It decides as it is told, and multiplies in float64 by numpy, since an operator
+    of torch's could come back here."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Gemm, str, int]] = []
@@ -95,7 +97,8 @@ ADDENDS = {
     2: [(4,), (1,), (), (1, 4), (3, 1), (3, 4), (1, 1)],
     3: [(4,), (), (1, 4), (3, 4), (1, 1, 4), (2, 1, 4), (2, 3, 1), (2, 3, 4)],
 }
-FUSED = {2: [(4,), (1,), (), (1, 4), (1, 1)], 3: [(4,), (), (1, 4), (1, 1, 4)]}  # one value for each column
+# Addends with one value for each column.
+FUSED = {2: [(4,), (1,), (), (1, 4), (1, 1)], 3: [(4,), (), (1, 4), (1, 1, 4)]}
 SCALES = [(1, 1), (0, 1), (1, 2.5), (0, 2.5), (-0.5, 1), (0.25, -3), (True, 2), (1, True), (0.5, True), (1.0, 1.0)]
 
 
@@ -152,7 +155,7 @@ def test_sums_with_every_scale_and_addend(
 
 
 def test_a_bias_spread_over_the_rows_is_a_bias(dropin: DropIn, standin: StandIn, seed: int) -> None:
-    """What compiled code passes: the (N,) bias as an (M, N) view."""
+    """Compiled code passes such a bias: an (M, N) view of the (N,) bias."""
     (a, b), bias = operands(2), torch.randn(8)[::2]
     with on(dropin):
         close(torch.addmm(bias.expand(3, 4), a, b), bias + (a @ b))
@@ -173,7 +176,7 @@ def test_special_values_go_where_torch_lets_them(dropin: DropIn) -> None:
 
 
 def in_place(how: str, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **scales: float) -> torch.Tensor:
-    """The operator for tensors of this rank: the method, or `out` that is the addend, by the same object or by a view."""
+    """Call the operator for tensors of this rank: the method, or the function whose addend is `out` itself or a view of it."""
     if how == "method":
         return (c.addmm_ if a.dim() == 2 else c.baddbmm_)(a, b, **scales)
     function = torch.addmm if a.dim() == 2 else torch.baddbmm
@@ -184,7 +187,7 @@ HOWS = ["method", "out", "view"]
 
 
 def places(rank: int) -> dict[str, tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]]:
-    """Memory, a view of it that has the result's shape, and the strides that new memory for a product beside it should have."""
+    """Return memory, a view of it with the result's shape, and the strides that new memory for the product should have."""
     shape = (*SHAPES[rank][0][:-1], SHAPES[rank][1][-1])
     whole, buffer, columns = torch.randn(shape), torch.randn(*shape[:-2], 7, 9), torch.randn(*shape[:-2], 9, 7)
     rows, by_column = ((4, 1), (1, 3)) if rank == 2 else ((12, 4, 1), (12, 1, 3))
@@ -229,7 +232,7 @@ def test_sums_in_place(
 
 @pytest.mark.parametrize("how", HOWS)
 def test_one_row_in_place_is_no_bias(how: str, dropin: DropIn, standin: StandIn, seed: int) -> None:
-    """Though it has one value for each column: the kernel may read a bias after it has written the result."""
+    """It has one value for each column, but the kernel may read a bias after it has written the result."""
     a, b, c = torch.randn(1, 5), torch.randn(5, 4), torch.randn(1, 4)
     wanted = c + a @ b
     with on(dropin):
@@ -244,7 +247,7 @@ def test_one_row_in_place_is_no_bias(how: str, dropin: DropIn, standin: StandIn,
 def test_out_in_place_and_out_elsewhere_are_told_apart(
     rank: int, order: tuple[int, int], dropin: DropIn, standin: StandIn, seed: int
 ) -> None:
-    """Calls of one operator and of the same forms: where out is other memory, the product is made in it."""
+    """Calls of one operator, on the same forms, differ by their out. If that is other memory, the product is computed in it."""
     function = torch.addmm if rank == 2 else torch.baddbmm
     (a, b), c = operands(rank), torch.randn(*SHAPES[rank][0][:-1], 4)
     elsewhere, before = torch.empty_like(c), c.clone()
@@ -263,7 +266,7 @@ def test_out_in_place_and_out_elsewhere_are_told_apart(
 
 
 def test_special_values_in_place_go_where_torch_lets_them(dropin: DropIn) -> None:
-    """0.75 * inf is Inf: not so for an interpolation, inf + 0.25 * (1 - inf)."""
+    """0.75 * inf + 0.25 stays Inf; computed as an interpolation, inf + 0.25 * (1 - inf), it would not."""
     a, b, c = torch.ones(1, 1), torch.ones(1, 3), torch.tensor([[torch.inf, -torch.inf, torch.nan]])
     with on(dropin):
         c.addmm_(a, b, beta=0.75, alpha=0.25)
@@ -295,7 +298,7 @@ def test_a_blocked_factorisation(dropin: DropIn, seed: int) -> None:
 
 @pytest.mark.parametrize("rank", [2, 3])
 def test_versions_and_gradients_in_place(rank: int, dropin: DropIn, seed: int) -> None:
-    """A call counts as one change, as torch's own, and backward knows it."""
+    """A call counts as one change of the tensor, like a call of torch's, and backward notices it."""
     (a, b), c = operands(rank), torch.randn(*SHAPES[rank][0][:-1], 4)
 
     def run() -> list[object]:
@@ -329,7 +332,7 @@ def test_versions_and_gradients_in_place(rank: int, dropin: DropIn, seed: int) -
 @pytest.mark.parametrize("which", ["a", "b", "part of a", "part of b", "all"])
 @pytest.mark.parametrize("how", HOWS)
 def test_in_place_on_an_operand_is_left(how: str, which: str, dropin: DropIn, seed: int) -> None:
-    """With torch's values."""
+    """It is left to torch, with torch's values."""
 
     def run() -> torch.Tensor:
         memory, other = values.clone(), torch.ones(4, 4)
@@ -342,7 +345,7 @@ def test_in_place_on_an_operand_is_left(how: str, which: str, dropin: DropIn, se
     values = torch.randn(6, 4)
     wanted = run()
     with on(dropin):
-        # The same forms, none of which share memory
+        # Operands of the same forms that share no memory
         in_place(how, torch.ones(4, 4), torch.ones(4, 4), torch.ones(4, 4), beta=0.5)
         assert torch.equal(run(), wanted)
     stats = dropin.stats()
@@ -351,7 +354,7 @@ def test_in_place_on_an_operand_is_left(how: str, which: str, dropin: DropIn, se
 
 @pytest.mark.parametrize("rank", [2, 3])
 def test_in_place_on_repeated_elements_is_torchs(rank: int, dropin: DropIn, seed: int) -> None:
-    """Its error, or for baddbmm_ on a CPU what it makes of them."""
+    """torch's error is raised, or for baddbmm_ on a CPU, torch's result is returned."""
     (a, b), shape = operands(rank), (*SHAPES[rank][0][:-1], 4)
     for how in HOWS:
         for strides in ((8, 2, 1)[-rank:], (8, 0, 1)[-rank:]):
@@ -366,7 +369,8 @@ def test_in_place_on_repeated_elements_is_torchs(rank: int, dropin: DropIn, seed
 
 
 def test_an_out_that_overlaps_a_part_of_the_addend_is_torchs_error(dropin: DropIn, seed: int) -> None:
-    """Not so where it is the same memory in another order of elements: whatever torch does is left to it too."""
+    """For the same memory in another order of elements torch raises no such error; whatever it does, mm32 leaves that to it
+    too."""
     (a, b), values = operands(2), torch.randn(5, 4)
 
     def run(out: Callable[[torch.Tensor], torch.Tensor]) -> tuple[tuple[str, str], torch.Tensor]:
@@ -426,10 +430,10 @@ def test_where_a_product_in_place_finds_no_memory_torch_runs_it(
         in_place(how, c, a, b, beta=2)
         assert torch.equal(c, wanted)
         assert dropin.stats(reset=True).reasons == {"no memory for a product that is added in place": 1}
-        in_place(how, c, a, b, beta=0)  # needs none
+        in_place(how, c, a, b, beta=0)  # needs no memory
         close(c, unread)
         assert dropin.stats().kernels == {"stand-in": 1}
-        with pytest.raises(torch.OutOfMemoryError):  # not to be tried again: torch needs as much
+        with pytest.raises(torch.OutOfMemoryError):  # torch would need as much memory, so it is not tried
             torch.addmm(c, a, b)
 
 
@@ -457,7 +461,7 @@ def test_compiled_in_place(
 
 
 def test_modes_in_place(dropin: DropIn, seed: int) -> None:
-    """A dispatch mode and a subclass see one operator, as without mm32; a fake tensor does not arrive."""
+    """A dispatch mode and a subclass see one operator, as without mm32; a fake tensor does not reach mm32."""
     g, stat = torch.randn(4, 6), torch.randn(4, 4)
     wanted = 0.95 * stat + 0.05 * (g @ g.T)
     with on(dropin):
@@ -465,7 +469,7 @@ def test_modes_in_place(dropin: DropIn, seed: int) -> None:
             result = update(stat.clone(), g)
         close(result, wanted)
         assert [name for name in seen.operators if "mm" in name] == ["aten.addmm_.default"]
-        assert len(seen.operators) == 3  # clone, transpose
+        assert len(seen.operators) == 3  # the others are clone and transpose
         assert dropin.stats().taken == 1
         with FakeTensorMode() as mode:
             assert update(mode.from_tensor(stat), mode.from_tensor(g)).shape == (4, 4)
@@ -545,7 +549,7 @@ def test_nothing_to_compute_is_left(dropin: DropIn) -> None:
 
 
 def test_where_torch_is_faster_it_runs(dropin: DropIn, standin: StandIn, seed: int) -> None:
-    """And with torch's bits."""
+    """torch's product runs, so the result has its bits."""
     standin.answer = lambda problem: Left("too small") if problem.m < 100 else None
     small, large, b = torch.randn(10, 7), torch.randn(100, 7), torch.randn(7, 5)
     wanted = small @ b
@@ -557,7 +561,7 @@ def test_where_torch_is_faster_it_runs(dropin: DropIn, standin: StandIn, seed: i
 
 
 def test_tiny_products_are_not_looked_up(standin: StandIn, seed: int) -> None:
-    """Where both operands are tiny, in every operator; one that is larger than that decides."""
+    """This holds for every operator if both operands are tiny; if one is larger, the product is looked up."""
     tiny = DropIn("CPU", standin, tiny=36)
     a, c, wide = torch.randn(6, 6), torch.randn(6, 6), torch.randn(6, 7)
     calls: list[Callable[[], torch.Tensor]] = [
@@ -611,18 +615,18 @@ def test_out_of_another_shape_is_torchs_to_resize(dropin: DropIn, seed: int) -> 
 
 
 def test_out_that_shares_memory_is_left(dropin: DropIn, standin: StandIn, seed: int) -> None:
-    """To torch, whose result depends on the machine: on some it reads what it has written already."""
+    """It is left to torch, whose result depends on the machine: on some machines torch reads what it has already written."""
     a, b = torch.randn(2, 4, 4).unbind()
     by_torch = a.clone()
     torch.mm(by_torch, b, out=by_torch)
     with on(dropin):
-        torch.mm(a, b, out=torch.empty(4, 4))  # the same form, elsewhere
+        torch.mm(a, b, out=torch.empty(4, 4))  # the same form, with out elsewhere
         torch.mm(a, b, out=a)
     assert torch.equal(a, by_torch)
     assert len(standin.outs) == 1
     stats = dropin.stats()
     assert (stats.kernels, stats.reasons) == ({"stand-in": 1}, {"out shares memory with an input": 1})
-    # Columns of one buffer interleave and share nothing.
+    # Blocks of columns of one buffer interleave, but share no element.
     buffer = torch.randn(4, 12)
     wanted = buffer[:, :4] @ buffer[:, 4:8]
     with on(dropin):
@@ -648,7 +652,8 @@ def test_errors_are_torchs(misfit: str, dropin: DropIn) -> None:
     assert before[0] != "value"
     with on(dropin):
         assert outcome(call) == before
-    assert "inference" in misfit or not dropin.stats().kernels  # torch refuses those after the product
+    # torch refuses an inference tensor only after the product.
+    assert "inference" in misfit or not dropin.stats().kernels
 
 
 def test_what_fails_in_the_kernel_is_raised(dropin: DropIn, standin: StandIn) -> None:
@@ -681,13 +686,13 @@ def test_forward_and_backward(dropin: DropIn, seed: int) -> None:
         found = step(net, x, [x, *net.parameters()])
     for one, two in zip(found, wanted, strict=True):
         close(one, two)
-    # Forward, gradient of the input and of the weight, of two layers.
+    # Forward, the input's gradient and the weight's gradient, for each of two layers.
     assert (dropin.stats().kernels, dropin.stats().reasons) == ({"stand-in": 6}, {})
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.compiler)])
 def test_compiled(backend: str, dropin: DropIn, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled before mm32 is on or while it is: the kernels are looked up at each call."""
+    """Whether compiled before mm32 is on or while it is, code looks up the kernels at each call."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch._dynamo.reset()
     net, x = model(), torch.randn(7, 6)
@@ -700,7 +705,7 @@ def test_compiled(backend: str, dropin: DropIn, seed: int, tmp_path: Path, monke
         for one, two in zip(found, wanted, strict=True):
             close(one, two)
         stats = dropin.stats(reset=True)
-        # Two forward, two gradients of weights, one of a hidden layer; compiling may run more of its own.
+        # Two forward, two gradients of weights, one of a hidden layer; compiling may run further products.
         assert stats.taken >= 5 if first else stats.taken == 5
         assert not stats.reasons
     step(compiled, x, parameters)
@@ -759,7 +764,7 @@ def test_a_dispatch_mode_sees_the_same_operators(dropin: DropIn, seed: int) -> N
 
 
 def test_a_subclass_sees_the_same_functions(dropin: DropIn, seed: int) -> None:
-    """In backward too, where a product is handed the subclass itself; and gradients have the same type."""
+    """It sees them in backward too, where a product gets the subclass itself, and gradients have the same types."""
 
     def run() -> tuple[list[str], list[type]]:
         x, w, grad = torch.randn(5, 6).requires_grad_(), torch.randn(6, 4).requires_grad_(), torch.randn(5, 4)
@@ -803,7 +808,7 @@ def test_inference_mode(dropin: DropIn, seed: int) -> None:
 
 
 def test_mm32_itself_still_works(dropin: DropIn, seed: int) -> None:
-    """The operators' CPU implementation is torch.matmul: it comes by here once."""
+    """mm32's operators compute with torch.matmul on the CPU, which reaches the drop-in once."""
     a, b = operands(2)
     wanted = a @ b
     with on(dropin):
@@ -831,7 +836,7 @@ def test_off_is_as_before(dropin: DropIn, seed: int) -> None:
 
 
 def test_another_override_stays_underneath(dropin: DropIn, seed: int) -> None:
-    """What was registered before, by whomever, is what is called; and is there afterwards."""
+    """An override that anyone registered before is called for products that are left, and is still there afterwards."""
     calls = []
     a, b = operands(2)
     wanted = a @ b
@@ -867,7 +872,7 @@ def test_nested_blocks(dropin: DropIn, standin: StandIn) -> None:
 
 
 def test_blocks_that_overlap_without_nesting(dropin: DropIn, standin: StandIn) -> None:
-    """As two threads may have them: on until the last has left; the one entered last decides."""
+    """Blocks may overlap in two threads: mm32 is on until the last block ends, and the block entered last decides."""
     before = table()
     dropin.request("first", "ieee")
     dropin.request("second", "tf32")
@@ -897,7 +902,7 @@ def test_precision_follows_torch(
     assert seen == [
         ("fp32", "fp32"),
         ("tf32", "tf32"),
-        ("tf32", "tf32"),  # a form known from before: not asked again
+        ("tf32", "tf32"),  # the form is known from before, so the stand-in is not asked again
         ("ieee", "fp32"),
         ("ieee", "tf32"),
         ("ieee", "tf32"),
@@ -1001,7 +1006,8 @@ print("done", made.stats().left > 0)
 
 
 def test_switching_while_other_threads_multiply() -> None:
-    """A thread may be waiting for the GIL inside a kernel that is taken back: it crashed before those were held on to."""
+    """A thread may be waiting for the GIL inside a kernel that is deregistered: that crashed before references to such kernels
+    were kept."""
     found = subprocess.run([sys.executable, "-c", SWITCHING], capture_output=True, text=True, timeout=120)
     assert (found.returncode, found.stdout) == (0, "done True\n"), found.stderr
 
@@ -1016,7 +1022,7 @@ def test_a_form_is_asked_for_once(dropin: DropIn, standin: StandIn, seed: int, m
         for _ in range(3):
             a @ b
             torch.addmm(torch.zeros(4), a, b, alpha=2)
-            torch.addmm(torch.zeros(4), a, b, alpha=3)  # another number, the same form
+            torch.addmm(torch.zeros(4), a, b, alpha=3)  # another alpha, the same form
         assert len(standin.asked) == 2
         a.mT.contiguous().mT @ b
         assert len(standin.asked) == 3
@@ -1085,7 +1091,7 @@ def test_a_reset_loses_no_count_of_another_thread(dropin: DropIn) -> None:
 
 
 def test_public_functions_on_any_machine() -> None:
-    """CPU products stay torch's; a torch without CUDA has nothing that could be taken over."""
+    """Products on the CPU stay with torch; a torch without CUDA has nothing that could be taken over."""
     before, a = table(), torch.ones(2, 2)
     try:
         mm32.enable()

@@ -1,4 +1,4 @@
-"""Which products mm32 takes over from torch on a card, by the planner's estimates, and what keeps it from taking one."""
+"""Which products mm32 takes over from torch on a card, by the planner's estimates, and what prevents it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORD = Path(__file__).parent.parent / "benchmarks" / "results" / "nvidia-h200"
 
 
 def recorded() -> list[tuple[str, Gemm, float, float]]:
-    """Case, problem, measured seconds of torch and of mm32, of the H200's record; each in fp32 and in TF32."""
+    """Return (case, problem, torch's seconds, mm32's seconds) as measured in the H200's record, each in fp32 and in TF32."""
     rows = []
     for row in json.loads(RECORD.read_text())["rows"]:
         for precision, suffix in (("fp32", ""), ("tf32", "-tf32")):
@@ -44,7 +44,7 @@ def recorded() -> list[tuple[str, Gemm, float, float]]:
 
 @pytest.mark.parametrize(("case", "problem", "torchs", "ours"), [pytest.param(*r, id=r[0]) for r in recorded()])
 def test_the_choice_is_the_measured_one(case: str, problem: Gemm, torchs: float, ours: float) -> None:
-    """Wherever the faster one was faster by more than a quarter on an H200."""
+    """Wherever one of them was faster by more than a quarter on an H200, it is chosen."""
     chosen = plan(problem, H200, torch=problem.precision, drop_in=True).kernel
     if ours < 0.8 * torchs:
         assert chosen != "torch", case
@@ -72,7 +72,7 @@ class Ready:
 
 @pytest.fixture
 def h200(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """An H200 as the planner sees it, where nothing is loaded."""
+    """An H200 as the planner sees it; kernels are not loaded."""
     monkeypatch.setattr(launch, "card_of", lambda index: H200)
     monkeypatch.setattr(launch, "Executable", Ready)
     monkeypatch.setattr(prepared, "_missing", None)
@@ -90,7 +90,7 @@ def test_preparing_for_a_card(h200: pytest.MonkeyPatch) -> None:
 
 
 def test_what_takes_the_host_longer_than_the_card_is_left(h200: pytest.MonkeyPatch) -> None:
-    """By the estimate of torch's time, though mm32's is lower, on both sides of the limit."""
+    """The estimate of torch's time decides this, on both sides of the limit, although mm32's is lower."""
     for size, left in ((192, True), (512, False)):
         problem = from_layout("nn", size, size, size)
         planned = plan(problem, H200, torch="fp32", drop_in=True)
@@ -102,7 +102,8 @@ def test_what_takes_the_host_longer_than_the_card_is_left(h200: pytest.MonkeyPat
 
 
 def test_no_tiny_product_is_one_that_would_be_taken(h200: pytest.MonkeyPatch) -> None:
-    """So that it makes no difference that these are not looked up, on an H200: without a batch."""
+    """On an H200, products without a batch that are too tiny to be looked up would not be taken anyway, so that skipping the
+    look-up makes no difference."""
     for k in (1, 4, 16, 48, 128, 512, 4096, module.TINY):
         longest = module.TINY // k
         for m, n in itertools.product({1, longest // 16 or 1, longest}, repeat=2):

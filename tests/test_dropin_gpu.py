@@ -34,7 +34,7 @@ def off_before_and_after() -> Iterator[None]:
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[DropIn]:
-    """mm32 on, for every product that it can compute, small ones too."""
+    """A drop-in that takes every product that it can compute, small ones too."""
     monkeypatch.setattr(planning.cost.Model, "torch", lambda *args: 1e9)  # seconds
     made = DropIn("CUDA", module._prepare)
     yield made
@@ -81,7 +81,8 @@ def evaluate(op: Callable, sample: object) -> list[torch.Tensor | None]:
 def test_samples(name: str, requires_grad: bool, always: DropIn, samples: ModuleType, seed: int) -> None:
     op = info(samples, name)
     for sample in op.sample_inputs("cuda", torch.float32, requires_grad=requires_grad):
-        # Values up to 9 and sums of up to 20 products: 1e-3, which torch allows a card beside the CPU, is ten units of that.
+        # Values are up to 9 and sums have up to 20 products: 1e-3, which torch allows between a card and the CPU, is ten units in
+        # the last place of such a sum.
         exact = sample.transform(
             lambda t: t.detach().double().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
         )
@@ -99,7 +100,7 @@ def test_samples(name: str, requires_grad: bool, always: DropIn, samples: Module
 
 @pytest.mark.parametrize("misfit", MISFITS)
 def test_errors_are_torchs(misfit: str, always: DropIn) -> None:
-    """And where torch's CUDA kernels take what its CPU kernels refuse, the value is torch's."""
+    """Where torch's CUDA kernels accept what its CPU kernels refuse, the value is torch's."""
 
     def call() -> object:
         return MISFITS[misfit]("cuda")
@@ -107,7 +108,8 @@ def test_errors_are_torchs(misfit: str, always: DropIn) -> None:
     before = outcome(call)
     always.request("test", None)
     assert outcome(call) == before
-    assert "inference" in misfit or not always.stats().kernels  # torch refuses those after the product
+    # torch refuses an inference tensor only after the product.
+    assert "inference" in misfit or not always.stats().kernels
 
 
 @pytest.mark.parametrize("case", APART)
@@ -152,7 +154,7 @@ def test_sums(sizes: tuple[int, int, int], beta: float, alpha: float, always: Dr
 
 
 def in_place(how: str, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **scales: float) -> torch.Tensor:
-    """The method, or `out` that is the addend."""
+    """Call the method, or the function with the addend as `out`."""
     if how == "method":
         return (c.addmm_ if a.dim() == 2 else c.baddbmm_)(a, b, **scales)
     return (torch.addmm if a.dim() == 2 else torch.baddbmm)(c, a, b, **scales, out=c)
@@ -167,7 +169,8 @@ HOWS = ["method", "out"]
 def test_sums_in_place(
     how: str, sizes: tuple[int, int, int], beta: float, alpha: float, always: DropIn, seed: int
 ) -> None:
-    """In a tensor of its own, in a part of rows and of columns of a larger one, and in one stored by columns."""
+    """Sums are right in a tensor of its own, and in a part of a larger tensor that is stored by rows or by columns; the rest of
+    that stays as it was."""
     m, n, k = sizes
     for batch in ((), (3,)):
         a, b = torch.randn(*batch, m, k, device="cuda"), torch.randn(*batch, n, k, device="cuda").mT
@@ -244,14 +247,14 @@ def test_gradients_and_versions_in_place(always: DropIn, seed: int) -> None:
         x = leaves[0] * 1
         assert x.addmm_(*leaves[1:], beta=0.95, alpha=0.05) is x
         assert x._version == 1
-        torch.addmm(x.detach(), a.to(dtype), b.to(dtype), out=x.detach())  # the same memory
+        torch.addmm(x.detach(), a.to(dtype), b.to(dtype), out=x.detach())  # out is the addend's memory
         assert x._version == 2
         return [x.detach(), *torch.autograd.grad(x, leaves, torch.ones_like(x))]
 
     wanted = run(torch.float64)
     always.request("test", None)
     found = run(torch.float32)
-    assert (always.stats().taken, always.stats().left) == (4, 0)  # twice forward, two gradients
+    assert (always.stats().taken, always.stats().left) == (4, 0)  # two forward, and two gradients
     for one, two in zip(found, wanted, strict=True):
         assert relative(one, two) <= 1e-6
 
@@ -289,7 +292,7 @@ def test_without_memory_for_the_product_torch_adds_in_place(
     a, b, c = (torch.randn(s, device="cuda") for s in ((500, 300), (300, 400), (500, 400)))
     wanted = in_place(how, c.clone(), a, b, alpha=-1)
     always.request("test", None)
-    in_place(how, c.clone(), a, b, alpha=-1)  # decided
+    in_place(how, c.clone(), a, b, alpha=-1)  # here it is decided that mm32 takes this form
 
     def short(*args: object, **options: object) -> None:
         raise torch.OutOfMemoryError("out of memory, as this test has it")
@@ -307,7 +310,7 @@ def test_named_tensors_are_refused_with_a_way_out(always: DropIn) -> None:
     always.request("test", None)
     with pytest.raises(
         RuntimeError, match=r"Named tensors.*drop names via `tensor = tensor.rename\(None\)`"
-    ):  # torch's
+    ):  # torch's own error
         torch.mm(a, b)
     always.withdraw_all()
     assert torch.mm(a, b).names == ("rows", "columns")
@@ -337,19 +340,19 @@ def test_a_model_is_as_accurate_as_with_torch(seed: int) -> None:
     exact_net.load_state_dict({name: value.double() for name, value in net.state_dict().items()})
     exact = step(exact_net, x.double(), list(exact_net.parameters()))
     for mine, second, theirs, after, truth in zip(ours, again, torchs, off, exact, strict=True):
-        # 1e-6: where a pre-activation is nearly 0, its last bits decide whether relu passes the gradient.
+        # 1e-6 is slack for tensors of which torch's own error happens to be far smaller than that.
         assert relative(mine, truth) <= 1.5 * relative(theirs, truth) + 1e-6
         assert torch.equal(mine, second), "a second run has other bits"
         assert torch.equal(after, theirs), "torch's results changed after mm32 was off"
     stats = mm32.stats()
     if torch.cuda.get_device_capability() == (9, 0):
-        # Two forward, two gradients of weights, one of the hidden layer; twice.
+        # Two forward, two gradients of weights, one of the hidden layer; all of it twice.
         assert (stats.kernels, stats.reasons) == ({"tensorcore": 10}, {})
         assert stats.estimated_seconds_saved > 0
 
 
 def test_small_products_stay_with_torch(seed: int) -> None:
-    """Those that are not looked up, and those that would take a card less time than the host."""
+    """This holds for products that are not looked up, and for those that take a card less time than the host."""
     for size in (64, 200):
         a, b = torch.randn(size, size, device="cuda"), torch.randn(size, size, device="cuda")
         wanted = a @ b
@@ -357,7 +360,8 @@ def test_small_products_stay_with_torch(seed: int) -> None:
             assert torch.equal(a @ b, wanted)
     stats = mm32.stats()
     assert (stats.taken, stats.left) == (0, 2)
-    assert stats.reasons[module.TOO_SMALL] >= 1  # 200: or torch's kernel is expected to be faster
+    # For size 200 the reason may be that torch's kernel is expected to be faster.
+    assert stats.reasons[module.TOO_SMALL] >= 1
 
 
 def test_a_compiled_model_arrives(always: DropIn, seed: int) -> None:
@@ -427,11 +431,11 @@ def test_autocast_still_lowers(always: DropIn, seed: int) -> None:
 
 
 def test_deterministic_mode_has_nothing_to_change(always: DropIn, seed: int) -> None:
-    """Nor does cuBLAS's own check of CUBLAS_WORKSPACE_CONFIG refuse what mm32 runs."""
+    """mm32 is deterministic anyway, and cuBLAS's own check of CUBLAS_WORKSPACE_CONFIG does not refuse what mm32 runs."""
     a, b = torch.randn(200, 3000, device="cuda"), torch.randn(3000, 100, device="cuda")
     addend, wanted = torch.randn(200, 100, device="cuda"), a.double() @ b.double()
     always.request("test", None)
-    torch.use_deterministic_algorithms(True)  # and new memory is filled with NaN
+    torch.use_deterministic_algorithms(True)  # this also fills new memory with NaN
     try:
         products = [a @ b for _ in range(5)]
         sums = [torch.addmm(addend, a, b, beta=0.5, alpha=2) for _ in range(5)]
@@ -509,7 +513,7 @@ def test_compiled_for_any_size(always: DropIn, seed: int) -> None:
 
 @pytest.mark.parametrize("size", [32, 1024])
 def test_explicit_calls_are_not_counted(size: int, always: DropIn, seed: int) -> None:
-    """mm32.matmul's own kernels and, at small sizes, torch's: neither comes by here."""
+    """Neither mm32.matmul's own kernels nor torch's, which it uses at small sizes, are calls of the drop-in."""
     a, b = torch.randn(size, size, device="cuda"), torch.randn(size, size, device="cuda")
     wanted = mm32.matmul(a, b)
     always.request("test", None)
@@ -549,7 +553,7 @@ def test_graph_capture(always: DropIn, seed: int) -> None:
 
 def test_a_form_first_seen_in_a_capture_is_torchs(always: DropIn, seed: int) -> None:
     x, w = torch.randn(509, 1021, device="cuda"), torch.randn(1021, 769, device="cuda")
-    x @ w  # torch's own workspace
+    x @ w  # makes torch allocate its own workspace before the capture
     always.request("test", None)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -1,4 +1,4 @@
-"""docs/errors.md has every error that mm32 raises to users of its functions, in the words of the sources, and no other."""
+"""docs/errors.md lists every error that mm32's functions raise to their users, in the words of the sources, and no other."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ FILES = (
     "verify/html/single.py",
     "verify/html/table.py",
 )
-# Errors of commands, of exported files, and of processes that only mm32 starts, but for what FILES has of these folders.
+# Folders whose errors, except those of FILES, come from commands, exported files, or processes that only mm32 starts.
 ELSEWHERE = ("cli/", "bench/", "verify/", "export/", "plan/emulated.py")
 OF_VALUES = ("Unplannable", "WrongArgument")  # kinds of ValueError
-# Only mm32's own code can cause these, or catches them.
+# Messages of errors that only mm32's own code can cause, or that it catches.
 INTERNAL = {
     "torch's own product has precision 'fp32' or 'tf32', got …",
     "not a whole mm32 cubin: its checksum does not match",
@@ -66,7 +66,7 @@ INTERNAL = {
 
 
 def words(message: ast.expr) -> str | None:
-    """A message with … for what is filled in; None for one that is made elsewhere."""
+    """Return a message with … for what is filled in, or None if the message is made elsewhere."""
     if isinstance(message, ast.Constant) and isinstance(message.value, str):
         return message.value
     if isinstance(message, ast.JoinedStr):
@@ -76,7 +76,7 @@ def words(message: ast.expr) -> str | None:
 
 
 def raised(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """The type and the words of each error that is raised with a message of its own."""
+    """Yield the type and the words of each error that is raised with a message of its own."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Raise) or node.exc is None:
             continue
@@ -88,7 +88,7 @@ def raised(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def in_sources() -> dict[str, set[str]]:
-    """The types of each message."""
+    """Return the types of the errors with each message, by message."""
     found: dict[str, set[str]] = {}
     for name in FILES:
         for kind, said in raised(ast.parse((SOURCES / name).read_text())):
@@ -98,7 +98,7 @@ def in_sources() -> dict[str, set[str]]:
 
 
 def on_page() -> dict[str, tuple[str, str]]:
-    """The type and the explanation of each message of the page."""
+    """Return the type and the explanation of each message of the page."""
     entries = [entry for entry in error_page.entries() if entry.message]
     assert len(entries) == PAGE.read_text().count("\n- "), "an entry is not of the form that is read"
     found = {entry.message: (entry.kind, entry.why) for entry in entries}
@@ -107,7 +107,7 @@ def on_page() -> dict[str, tuple[str, str]]:
 
 
 def matches(skeleton: str, said: str) -> bool:
-    """Whether a message of the page is one of the sources', each … filled in by something."""
+    """Return whether a message of the page is one of the sources', with each … filled in by something."""
     return re.fullmatch(".+?".join(map(re.escape, skeleton.split("…"))), said) is not None
 
 
@@ -133,7 +133,7 @@ def test_the_page_has_no_other_errors() -> None:
 
 
 def test_every_source_that_raises_is_looked_at() -> None:
-    """Or is one of those whose errors are not a program's: a new file that raises is missed by nobody."""
+    """Every file that raises is in FILES or in ELSEWHERE, so that a new one cannot be missed."""
     raising = set()
     for path in SOURCES.rglob("*.py"):
         name = path.relative_to(SOURCES).as_posix()
@@ -170,7 +170,7 @@ def test_what_is_raised_is_on_the_page(call: Callable[..., object], kind: type[E
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# mm32 errors
+# The command `mm32 errors`
 
 
 def test_each_entry_is_found_by_its_own_message_and_by_half_of_it() -> None:
@@ -190,7 +190,7 @@ def test_an_entry_is_found_by_a_message_with_other_names_and_numbers() -> None:
     known = error_page.entries()
     tried = 0
     for said in in_sources():
-        if len(re.findall(r"[^\W\d]{2,}", said)) < 6:  # with names of all kinds in it, that may be anything
+        if len(re.findall(r"[^\W\d]{2,}", said)) < 6:  # so few words, with any names filled in, may match other entries
             continue
         for other in ("7", "(64, 3)", "Another_name"):
             found = error_page.find(said.replace("…", other), known)

@@ -1,4 +1,4 @@
-"""Examples in docstrings of the API: they run as they are written."""
+"""The examples in docstrings of the API run as they are written."""
 
 from __future__ import annotations
 

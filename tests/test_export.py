@@ -1,5 +1,5 @@
-"""Exported files: what they say and what they refuse. Their C++ is in test_export_cuda.py, what they launch in
-test_export_host.py, and what that computes on a card in test_export_gpu.py."""
+"""Exported files: what they say and what they refuse. test_export_cuda.py tests their C++, test_export_host.py what they launch,
+and test_export_gpu.py what that computes on a card."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_text_is_formatted(tmp_path):
         for size in (96, 97):
             options = {"bias": number % 2 == 0, "activation": "leaky_relu" if number % 3 == 0 else None}
             text = export(layout, m=size, n=size, k=size, kernel=kernel, linear=linear, **options)
-            python = text.replace(cuda_source(text), "")  # whose lines are as long as the kernels'
+            python = text.replace(cuda_source(text), "")  # the C++ has lines as long as the kernels'
             (tmp_path / f"f{number}_{size}.py").write_text(python)
     config = ("--no-cache", "--config", str(ROOT / "pyproject.toml"))
     for command in (("check",), ("format", "--diff")):
@@ -190,7 +190,7 @@ def test_shapes_are_refused_before_anything_is_built(load, no_build, tensors, me
 @pytest.mark.parametrize("sizes", [(96, 80, 68), (97, 80, 64), (96, 84, 64), (0, 80, 64), (192, 160, 128)])
 def test_a_file_with_a_workspace_takes_its_own_sizes_only(load, no_build, sizes):
     module = load(export("tn", m=96, n=80, k=64, activation="relu", kernel="tensorcore"))
-    module.M, module.N, module.K = sizes  # what get_inputs() makes, not what the launches are for
+    module.M, module.N, module.K = sizes  # changes what get_inputs() makes, not what the launches are for
     with pytest.raises(RuntimeError) as raised:
         module.ModelNew()(*module.get_inputs())
     m, n, k = sizes
@@ -252,7 +252,8 @@ def test_build_is_for_the_card_and_leaves_the_environment(load, monkeypatch):
 
 
 def test_traces_as_one_graph(load, no_build):
-    """On meta tensors: the operator's fake gives the shape, and nothing is built. Files live side by side."""
+    """On meta tensors, the operator's fake implementation gives the shape, and nothing is built. Several files can be loaded at
+    once."""
     asked = [("tt", "simt"), ("nn", "simt"), ("tt", "simt"), ("nt", "tensorcore")]
     modules = [load(export(layout, m=24, n=40, k=16, kernel=kernel)) for layout, kernel in asked]
     for module, (layout, _) in zip(modules, asked, strict=True):
@@ -262,7 +263,7 @@ def test_traces_as_one_graph(load, no_build):
 
 
 def test_loaded_again_the_operator_is_the_same(load, no_build):
-    """torch ends an operator that is defined again: who still held the first would call into freed memory."""
+    """torch destroys an operator that is defined again, so a caller that still holds the first would call into freed memory."""
     text = export("tn", m=24, n=40, k=16, kernel="tiled")
     first, second = load(text), load(text)
     assert first._product is second._product

@@ -1,4 +1,4 @@
-"""The C++ of exported files: the library's own sources, each once, with the plan's constants, launches and workspace."""
+"""The C++ of exported files: it has the library's own sources, each once, with the plan's constants, launches and workspace."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def test_launches_are_the_plans(exported):
 
 
 def test_constants_are_the_plans(exported):
-    """Each part that a launch uses has its constants: as numbers in its namespace, or in its heading for branches. Every constant
-    that the part's file names is there, but for those of branches that are left out."""
+    """Each part that a launch uses has the launch's constants: as numbers in its namespace, or in its heading for branches. It
+    has every constant that the part's file names, except those of branches that are left out."""
     plan, source = exported
-    stated: dict[str, list[dict[str, int]]] = {}  # by file and, where it is one, by namespace
+    stated: dict[str, list[dict[str, int]]] = {}  # by file and, if there is one, by namespace
     for text in source.split(cuda.RULE)[1:]:
         if heading := HEADING.match(text):
             space = re.search(r"^namespace (\w+) \{$", text, flags=re.M)
@@ -117,7 +117,7 @@ def test_stream_k_has_the_tile_once():
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_source_is_the_librarys(kernel):
-    """Every line of code of every source and header is there, in order, but for how they are put together and for branches that
+    """Every line of code of every source and header is there, in order, except directives that join the files, and branches that
     the plan's constants rule out."""
     plan = plan_of(kernel, "tt", (256, 256, 16384), {"bias": True})
     text = cuda_source(export_script(plan, "tt"))
@@ -142,7 +142,7 @@ def test_source_is_the_librarys(kernel):
 
 @functools.cache
 def forms_by_file() -> dict[str, set[Constants]]:
-    """The constants of the forms whose C++ has code of a file."""
+    """Return, by file, the constants of the forms whose C++ has code from it."""
     found: dict[str, set[Constants]] = {}
     for _, source, constants, _ in planning.forms():
         for part in cuda._in_order(cuda.read(source, constants)):
@@ -153,7 +153,8 @@ def forms_by_file() -> dict[str, set[Constants]]:
 @pytest.mark.compiler
 @pytest.mark.parametrize("source", KERNEL_FILES)
 def test_branches_are_left_out_as_the_preprocessor_does(source):
-    """Every form of a source, by the compiler's own preprocessor: the same lines with and without the branches left out."""
+    """For up to 6 random forms of a source, the compiler's own preprocessor gives the same lines with and without the branches
+    left out."""
     text = re.sub("#include.*", "", (compiler.KERNEL_DIR / source).read_text())
 
     def processed(text: str, constants: tuple[tuple[str, int], ...]) -> list[str]:
@@ -205,7 +206,7 @@ def test_a_constant_that_a_launch_does_not_define_is_refused():
 
 
 def test_structs_that_the_argument_points_to_are_of_no_form():
-    """In a namespace, a struct would not be the one that Params (workspace.cuh) points to."""
+    """They must be outside namespaces: a struct in a namespace would not be the one that Params (workspace.cuh) points to."""
     plan = two_forms()
     source = cuda_source(export_script(plan, "nn"))
     outside = NAMESPACE.sub("", source)
@@ -216,7 +217,7 @@ def test_structs_that_the_argument_points_to_are_of_no_form():
 
 
 def test_one_source_in_two_forms():
-    """Two namespaces for what the constants decide, one for the rest; names tell the forms apart."""
+    """What depends on the constants is in two namespaces, the rest in one; the names tell the forms apart."""
     plan = two_forms()
     text = export_script(plan, "nn")
     source = cuda_source(text)
@@ -258,7 +259,7 @@ def test_forms_that_no_single_constant_tells_apart_have_all_in_their_names():
 
 
 def test_params_are_the_kernels():
-    """plan.PARAMS, workspace.cuh and the launcher's struct: the same fields, of the same types, in the same order."""
+    """plan.PARAMS, workspace.cuh and the launcher's struct have the same fields, of the same types, in the same order."""
     text = (compiler.KERNEL_DIR / "common/workspace.cuh").read_text()
     body = re.search(r"^struct Params \{\n(.*?)^\};", text, flags=re.M | re.S)[1]
     declared = re.findall(r"^    (.*?) (\w+)(\[2\])?;", body, flags=re.M)

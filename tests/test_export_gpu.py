@@ -1,4 +1,4 @@
-"""Exported files on a card: they compute what mm32 computes, to the bit, and what float64 says, to a kernel's accuracy."""
+"""Exported files on a card: their results agree with mm32's to the bit, and with float64's within a kernel's accuracy."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from support.gpu import assert_close, beyond_the_first_tier, reference
 
 pytestmark = pytest.mark.gpu
 
-ANY_SIZE = ("naive", "dot", "tiled", "simt")  # a file for any sizes; those of the others are for their own
+ANY_SIZE = ("naive", "dot", "tiled", "simt")  # kernels whose files take any sizes; others' files take only their own
 
 
 @pytest.fixture
 def load(tmp_path, tmp_path_factory, monkeypatch) -> Callable[[str], ModuleType]:
-    """Builds are kept for the session: a file's text names its build."""
+    """A function that loads a file. Builds are kept for the session, since a file's text determines its build's name."""
     return loader(tmp_path, tmp_path_factory.getbasetemp() / "builds", monkeypatch)
 
 
@@ -46,7 +46,8 @@ def check(result: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **options) -> 
 @pytest.mark.parametrize("kernel", ANY_SIZE)
 @pytest.mark.parametrize("layout", gemm.LAYOUTS)
 def test_computes_what_mm32_computes(load, seed, kernel, layout):
-    """The size it was exported for, others, and views; for simt also exported for sizes that no 16-byte access fits."""
+    """A file computes the size it was exported for, others, and views. For simt, one file is also exported for sizes that no
+    16-byte access fits."""
     files = [((96, 80, 64), [(96, 80, 64), (300, 132, 260), (4, 4, 4), (8, 12, 0), (0, 4, 4)])]
     odd = [(97, 81, 63), (1, 1, 1), (129, 65, 33), (5, 3, 0)]
     if kernel == "simt":
@@ -62,10 +63,10 @@ def test_computes_what_mm32_computes(load, seed, kernel, layout):
             a, b = matrices(layout, A, B)
             result = model(A, B, bias)
             check(result, a, b, bias=bias, activation="relu")
-            # For another size simt may be planned otherwise, with K shared among blocks.
+            # For another size mm32 may plan simt differently, with K shared among blocks.
             if kernel != "simt" or (m, n, k) == exported_for:
                 assert torch.equal(result, mm32.matmul(a, b, bias=bias, activation="relu", kernel=kernel)), (m, n, k)
-        # A slice of wider tensors, 16 bytes in.
+        # A slice of wider tensors that begins 16 bytes into each row.
         m, n, k = exported_for
         A, B = (torch.randn(t.shape[0], t.shape[1] + 8, device="cuda")[:, 4:-4] for t in inputs(layout, m, n, k))
         bias = torch.randn(2 * n, device="cuda")[::2]
@@ -78,7 +79,7 @@ def test_computes_what_mm32_computes(load, seed, kernel, layout):
 @pytest.mark.parametrize(
     ("exported_for", "others"),
     [
-        ((4096, 4, 1024), [(64, 4, 512), (128, 36, 64), (8, 8, 0)]),  # one launch: other sizes too
+        ((4096, 4, 1024), [(64, 4, 512), (128, 36, 64), (8, 8, 0)]),  # one launch, so it takes other sizes too
         ((8, 4096, 1024), [(8, 64, 512), (36, 132, 64), (4, 4, 4)]),
         ((1, 1000, 3001), []),
         ((8, 64, 65536), []),  # split-K
@@ -116,7 +117,7 @@ SIZES = [
 
 @dataclass(frozen=True)
 class Case:
-    """A request for a file of a kernel that splits; every other one has an epilogue."""
+    """A request for a file with a kernel that splits its operands; every second one has an epilogue."""
 
     kernel: str
     layout: str
@@ -135,11 +136,11 @@ class Case:
         return inputs(self.layout, *self.sizes, bias=self.epilogue, device="cuda")
 
     def arguments(self, A: torch.Tensor, B: torch.Tensor, *bias: torch.Tensor) -> tuple[tuple, dict]:
-        """What mm32.matmul is given where the file is given `A, B, *bias`."""
+        """Return the arguments of mm32.matmul that correspond to the file's `A, B, *bias`."""
         return matrices(self.layout, A, B), ({"bias": bias[0], "activation": "relu"} if bias else {})
 
     def same(self, model: torch.nn.Module, *tensors: torch.Tensor, what: object = "") -> torch.Tensor:
-        """The file's result, which must be mm32's to the bit."""
+        """Return the file's result, which must be mm32's to the bit."""
         operands, options = self.arguments(*tensors)
         result, expected = model(*tensors), mm32.matmul(*operands, kernel=self.kernel, **options)
         torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True, msg=lambda m: f"{what}: {m}")
@@ -151,7 +152,7 @@ class Case:
 
 
 def cases(*sizes: tuple[int, int, int]) -> pytest.MarkDecorator:
-    """All layouts of tensorcore, and of mma, which has its packing in common, one for each size."""
+    """Parametrize with all layouts for tensorcore and, for mma, which shares its packing, one layout for each size."""
     asked = [Case("tensorcore", layout, s) for s in sizes for layout in gemm.LAYOUTS]
     asked += [Case("mma", gemm.LAYOUTS[SIZES.index(s) % 4], s) for s in sizes]
     return pytest.mark.parametrize("case", asked, ids=str)
@@ -165,7 +166,7 @@ def supported(case: Case) -> None:
 @cases(*SIZES)
 def test_split_kernels_compute_what_mm32_computes(load, supported, seed, case):
     model = load(case.text).ModelNew()
-    for call in range(2):  # the second call's workspace holds what the first one left there
+    for call in range(2):  # the second call finds in its workspace what the first one left there
         case.right(model, *case.inputs(), what=call)
 
 
@@ -187,12 +188,13 @@ def test_with_the_accuracy_of_tf32(load, seed, kernel, layout, sizes):
 
 @cases(SIZES[0], SIZES[2], SIZES[3])
 def test_split_kernels_take_views(load, supported, seed, case):
-    """Slices on and off 16 bytes, transposed views and expanded ones: read as they lie or copied, never misread."""
+    """Slices with and without 16-byte alignment, transposed views and expanded ones are read as they are stored, or copied, but
+    never misread."""
     model = load(case.text).ModelNew()
     A, B, *bias = case.inputs()
 
     def right(*tensors: torch.Tensor) -> None:
-        # To the bit it need not be what mm32 computes, which may plan otherwise for such operands, with K in other parts.
+        # The bits may differ from mm32's, which may plan such operands differently, with K in other parts.
         operands, options = case.arguments(*tensors)
         check(model(*tensors), *operands, **options)
 
@@ -204,7 +206,7 @@ def test_split_kernels_take_views(load, supported, seed, case):
 
 
 def misfits(case: Case) -> dict[str, list[torch.Tensor]]:
-    """Operands that halves in fp16 do not suit."""
+    """Return operands that cannot be split into two fp16 parts."""
     found = {}
     A, B, *bias = case.inputs()
     A[3, 5] = torch.inf
@@ -212,7 +214,7 @@ def misfits(case: Case) -> dict[str, list[torch.Tensor]]:
     A, B, *bias = case.inputs()
     B[7, 11] = torch.nan
     found["not a number"] = [A, B, *bias]
-    # Rows that mix 1 and 2^-40; columns of B with a single one choose which of them is the result.
+    # Rows mix 1 and 2^-40; each column of B has a single 1, which chooses one of them as the result.
     m, n, k = case.sizes
     a = torch.where(torch.rand(m, k, device="cuda") < 0.5, 1.0, 2.0**-40) * (1 + torch.rand(m, k, device="cuda"))
     b = torch.zeros(k, n, device="cuda")
@@ -285,7 +287,7 @@ def test_cpu_tensors_come_back_to_the_cpu(load):
 
 @pytest.mark.parametrize("kernel", ["simt", "mma", "tensorcore"])
 def test_current_stream_and_graph_capture(load, kernel):
-    """The graph keeps a verdict of its own too: it is replayed with operands that suit the split, and with some that do not."""
+    """A graph decides anew at each replay: it is replayed with operands that suit the split, and with some that do not."""
     skip_unless_supported(kernel)
     model = load(export("tt", m=256, n=256, k=4096, kernel=kernel, device=here())).ModelNew()
     A, B = inputs("tt", 256, 256, 4096, device="cuda")
@@ -312,7 +314,7 @@ def test_a_stream_of_ones_own(load, seed):
     expected = mm32.matmul(A.T, B.T, kernel=kernel)
     torch.cuda.synchronize()
     results = []
-    for _ in range(3):  # at the same time, each with a workspace of its own
+    for _ in range(3):  # the streams run at the same time, each call with a workspace of its own
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
             results += [model(A, B) for _ in range(3)]
@@ -357,7 +359,8 @@ def test_build_failure_shows_the_compilers_message(load):
 
 
 def test_failed_launch_is_told_once(load):
-    """With more shared memory than there is: the error has CUDA's words, and torch's next call does not find it again."""
+    """A launch asks for more shared memory than there is: the error has CUDA's words, and torch's next call does not report it
+    again."""
     text = export("tt", m=96, n=80, k=64, kernel="simt", device=here())
     shared = planning.plan(gemm.from_layout("tt", 96, 80, 64), here(), "simt").launches[0].shared
     module = load(

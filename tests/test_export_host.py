@@ -1,5 +1,5 @@
-"""The Python side of exported files, without a card: what it hands to a stand-in for the built library, and what the built
-library then asks a stand-in for CUDA to launch."""
+"""The Python side of exported files, without a card: what it passes to a stand-in for the built library, and what the built
+library asks a stand-in for CUDA to launch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ from support.export import (
 ROOT = Path(__file__).parent.parent
 
 
-export = partial(export_for, device=H200)  # a fixture says that there is a card, of which nothing else is known
+# The card is given, since a fixture pretends that there is a card, of which nothing else is known.
+export = partial(export_for, device=H200)
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def load(tmp_path, monkeypatch) -> Callable[[str], ModuleType]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the Python side hands to the kernel, without a card: a stand-in for the built library computes from the pointers.
+# What the Python side passes to the kernel, without a card: a stand-in for the built library computes from the pointers.
 
 
 STREAM = 4711
@@ -70,7 +71,7 @@ def stand_in_library(calls: list):
 
 @pytest.fixture
 def on_cpu(monkeypatch):
-    """Lets an exported module's operator run on CPU tensors, and returns the calls that it made."""
+    """A function that lets an exported module's operator run on CPU tensors, and returns the list of its calls."""
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: SimpleNamespace(cuda_stream=STREAM))
@@ -111,7 +112,7 @@ def test_pointers_sizes_and_strides(load, on_cpu, layout, bias, kernel):
 def test_views_are_read_where_they_lie(load, on_cpu):
     module = load(export("tt", m=12, n=8, k=16, kernel="naive"))
     calls = on_cpu(module)
-    # Rows 26 apart, off 16 bytes; stored the other way round.
+    # A has rows 26 apart that are not aligned to 16 bytes; B is stored the other way round.
     A, B = (torch.randn(16, 2, 13)[:, 1, 1:], torch.randn(16, 8).T)
     torch.testing.assert_close(module.ModelNew()(A, B), A.T @ B.T)
     assert calls == [{"a": A.data_ptr(), "b": B.data_ptr(), "a_strides": (1, 26), "b_strides": (8, 1)}]
@@ -127,7 +128,7 @@ def test_operands_read_by_16_bytes_are_copied_only_where_they_must(load, on_cpu)
         (torch.randn(16, 40)[:, 8:20], False),  # rows 40 apart
         (torch.randn(16, 41)[:, 4:16], True),  # rows 41 apart
         (torch.randn(12, 16).T, True),  # not contiguous along M
-        (buffer[1 : 1 + 16 * 12].view(16, 12), True),  # not on 16 bytes
+        (buffer[1 : 1 + 16 * 12].view(16, 12), True),  # not aligned to 16 bytes
         (buffer[4 : 4 + 16 * 12].view(16, 12), False),
     ):
         calls.clear()
@@ -139,7 +140,7 @@ def test_operands_read_by_16_bytes_are_copied_only_where_they_must(load, on_cpu)
 
 
 def test_operands_packed_by_16_bytes_are_copied_only_where_they_must(load, on_cpu):
-    """K must be contiguous for an operand in layout n of A, t of B."""
+    """K must be contiguous for A in layout n and for B in layout t."""
     module = load(export("nt", m=12, n=8, k=16, kernel="tensorcore"))
     calls = on_cpu(module)
     B = torch.randn(8, 16)
@@ -181,15 +182,15 @@ def test_lines_that_are_not_aligned_are_copied_only_where_they_are_not_contiguou
 
 
 def test_single_rows_of_any_length(load, on_cpu):
-    """A plan for K = 1 or M = 1 may use 16-byte accesses at sizes that are not multiples of 4: no second row is there to be
-    out of step. The sizes that a file was exported for are always taken."""
+    """A plan for K = 1 or M = 1 may use 16-byte accesses at sizes that are not multiples of 4, since there is no second row that
+    could be misaligned. The sizes that a file was exported for are always taken."""
     for layout, (m, n, k) in itertools.product(gemm.LAYOUTS, ((1, 5, 7), (5, 7, 1), (1, 1, 1), (3, 1, 5))):
         module = load(export(layout, m=m, n=n, k=k, kernel="simt"))
         calls = on_cpu(module)
         tensors = inputs(layout, m, n, k)
         a, b = matrices(layout, *tensors)
         torch.testing.assert_close(module.ModelNew()(*tensors), a @ b)
-        tensors = inputs(layout, 4, 8, 12)  # many rows where the plan knew one
+        tensors = inputs(layout, 4, 8, 12)  # several rows where the plan had one
         a, b = matrices(layout, *tensors)
         torch.testing.assert_close(module.ModelNew()(*tensors), a @ b)
         if "#define MM32_A_LOAD 0" in module.CUDA_SOURCE:
@@ -249,11 +250,11 @@ def test_inputs_are_the_references(load, layout):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# That it compiles, the host's side included, and what that launches.
+# A file compiles, the host's side included, and launches what it should.
 
 
 def sizes_of(plan) -> dict[str, int]:
-    """The bytes of each kernel's argument."""
+    """Return the bytes of each kernel's argument."""
     return {s.entry: ctypes.sizeof(launch._Params if s.takes_workspace else launch._Problem) for s in plan.launches}
 
 
@@ -264,8 +265,8 @@ def sizes_of(plan) -> dict[str, int]:
 def test_compiles_and_launches_what_the_library_launches(
     load, on_cpu, tmp_path, monkeypatch, request, kernel, layout, sizes, options
 ):
-    """With a runtime that reports launches: kernels, grids, attributes and the bytes of every argument. Kernels for tensor cores,
-    whose machine code takes seconds, are assembled by make test-all, and by the two tests below."""
+    """A runtime that reports launches shows the same kernels, grids, attributes and bytes of every argument. Kernels for tensor
+    cores, whose machine code takes seconds, are assembled only by make test-all and by the two tests below."""
     plan = plan_of(kernel, layout, sizes, options)
     assemble = request.config.getoption("all") or kernel not in ("tensorcore", "mma")
     recorder = Recorder(tmp_path, sizes_of(plan), assemble=assemble)
@@ -288,7 +289,7 @@ def test_compiles_and_launches_what_the_library_launches(
     for step in plan.launches:
         attributes.append((step.entry, SHARED_BYTES, step.shared))
         attributes.append((step.entry, CARVEOUT, 100 if step.takes_workspace else -1))
-    assert recorder.attributes == attributes  # once, not once a call
+    assert recorder.attributes == attributes  # set once, not at every call
     expected = []
     for given in seen:
         problem = launch._Problem.from_buffer_copy(launch._template(plan.gemm))
@@ -340,7 +341,7 @@ def test_compiles_a_source_in_two_forms(load, on_cpu, tmp_path, monkeypatch):
     shutil.which("nvcc") is None, reason="nvcc is not on the PATH: exported files are not compiled here"
 )
 def test_launches_overlap_only_on_cards_that_can(load, on_cpu, tmp_path, monkeypatch):
-    """A file that was planned for Hopper and runs on Ampere too: no programmatic launch there."""
+    """A file that was planned for Hopper also runs on Ampere, without programmatic launches."""
     sizes = (130, 200, 321)
     plan = plan_of("mma", "nn", sizes, {})
     assert [step.entry for step in plan.launches if step.dependent] == ["mm32_pack", "mm32_fallback"]
@@ -358,7 +359,7 @@ def test_launches_overlap_only_on_cards_that_can(load, on_cpu, tmp_path, monkeyp
 
 
 def test_the_forms_have_every_launch():
-    """What the tests above compile: all that plans launch: simt's tiles, stream-K and narrow form, tensor cores with packed
+    """The tests above compile everything that plans launch: simt's tiles, stream-K and narrow form, tensor cores with packed
     operands and with inline packing, with split-K and without."""
     plans = [plan_of(*form.values) for form in FORMS]
     launched = {(plan.kernel, step.entry) for plan in plans for step in plan.launches}

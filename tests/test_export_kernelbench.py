@@ -19,7 +19,7 @@ def test_every_form_is_accepted(kernel, layout, sizes, options):
 
 
 def test_what_files_say_of_plans_is_accepted():
-    """Layers, activations, precisions, and plans that name what "auto" did not choose, and why."""
+    """Files of layers, activations, precisions, and plans that say what "auto" did not choose, and why, are accepted."""
     texts = [export("nt", m=96, n=80, k=64, bias=True, kernel=kernel, linear=True) for kernel in KERNELS]
     texts += [export("tn", m=96, n=80, k=64, activation=activation) for activation in activations.names()]
     sizes = [(2048, 4096, 8192), (64, 64, 16), (64, 64, 100), (1, 4096, 4096), (3000, 1, 31)]

@@ -1,5 +1,5 @@
-"""examples/notebooks/ladder.ipynb: stored without outputs, made of public names only, and runs from top to bottom: here on a CPU
-with small operands, on a card as it stands."""
+"""examples/notebooks/ladder.ipynb: it is stored without outputs, uses public names only, and runs from top to bottom, on a CPU
+with small operands and on a card as it stands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def prose(stored: dict) -> str:
 
 
 def executed(stored: dict, size: int | None, capsys) -> tuple[dict, str]:
-    """The notebook's names, and what it printed, of operands of this size instead of its own."""
+    """Run the notebook, with operands of this size instead of its own, and return its names and what it printed."""
     names: dict = {"__name__": "__main__"}
     cells = code(stored)
     if size is not None:
@@ -98,12 +98,12 @@ def test_the_commands_that_it_names_work(stored, tmp_path, monkeypatch):
         if words[0] == "verify":
             assert words[1] == "--example"
             assert demo.example(words[2]).exists()
-            assert (tmp_path / words[3]).exists()  # what export wrote
+            assert (tmp_path / words[3]).exists()  # the file that export wrote
         else:
             done = CliRunner().invoke(app, words)
             assert done.exit_code == 0, done.output
     asked = re.search(r"any|Any", (tmp_path / "tiled.py").read_text())
-    assert asked  # the file takes the example's sizes too
+    assert asked  # so the file takes the example's sizes too
     for page in re.findall(r"`(docs/[\w.]+)`", prose(stored)):
         assert (NOTEBOOK.parents[2] / page).exists()
 
@@ -151,7 +151,7 @@ def test_it_runs_on_a_cpu(stored, capsys):
 )
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_what_it_shows_compiles(kernel, arch):
-    """The device's part of the exported file, from which the notebook cuts what it prints."""
+    """The device's part of the exported file compiles; the notebook prints parts of it."""
     device, host, _ = cuda_source(export("nn", m=4096, n=4096, k=4096, kernel=kernel)).partition(HOST)
     assert host
     options = ProgramOptions(arch=arch, std="c++17")

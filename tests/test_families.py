@@ -1,4 +1,4 @@
-"""Families of data: what they are made of, how errors on them are judged, and what becomes of a record of them."""
+"""Families of data: what they contain, how errors on them are judged, and how a record of them is shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mm32.dropin import Stats
 ROOT = Path(__file__).parent.parent
 SIZES = (64, 96, 80)  # M, K, N
 EACH = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-# Of A and of B: how many elements are not finite, in those families that have any.
+# Family -> how many elements of A and of B are not finite; other families have none.
 SPECIAL = {"naninf": (1, 1), "allnan": (64 * 96, 0), "allinf": (64 * 96, 0)}
 
 
@@ -31,7 +31,7 @@ def by_name(name: str) -> Family:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What they are made of
+# What they contain
 
 
 def test_there_are_many_and_each_is_described() -> None:
@@ -134,7 +134,7 @@ NONE, INFINITE = dict.fromkeys(GAUGES, 0.0), dict.fromkeys(GAUGES, math.inf)
 
 
 def test_errors_are_in_units_of_u() -> None:
-    # One unit off in an element of 4, of a vector of norm 5; its terms add up to 8.
+    # The element of 4 is off by one unit in its last place, 8 u; the vector's norm is 5, and the element's terms add up to 8.
     found = judged([3.0, 4.0 + 2 * U * 4], [3.0, 4.0], [3.0, 8.0])
     assert found == pytest.approx({"normwise": 8 / 5, "componentwise": 1.0}, rel=1e-12)
 
@@ -220,7 +220,7 @@ def assert_whole(row: dict[str, Any]) -> None:
 
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`families.measure` on the CPU: by the host's clock, and each call of mm32 counts as one of two tiers."""
+    """`families.measure` on the CPU, by the host's clock; each call of mm32 adds to two of the tiers' counts."""
     calls = 0
 
     def interleave(functions: dict[str, Callable], rounds: int, budget: float) -> dict[str, list[float]]:
@@ -256,7 +256,7 @@ def test_a_row_has_times_errors_and_tiers(name: str, m: int, batch: int) -> None
     assert (row["family"], row["what"], row["kind"]) == (name, family.what, family.kind)
     assert row["judged_rows"] == (64 if m == 64 else 499)
     assert row["tiers"] == {"bf16x6": 1, "tiles recomputed": 1}
-    assert row["keeps"]  # the same product
+    assert row["keeps"]  # since mm32 and torch compute the same product here
     assert row["results"]["mm32"]["kernel"] == "tensorcore"
     assert 0 < row["results"]["mm32"]["normwise"] < 4
     assert row["results"]["mm32"]["normwise"] == row["results"]["torch"]["normwise"]
@@ -314,7 +314,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 @pytest.fixture
 def tables(made: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """benchmarks/tables.py, in a repository that has only this record."""
+    """benchmarks/tables.py in a repository that has only this record."""
     spec = importlib.util.spec_from_file_location("tables", ROOT / "benchmarks" / "tables.py")
     assert spec
     assert spec.loader
@@ -355,7 +355,7 @@ def test_the_table_has_the_kinds_one_by_one(tables: ModuleType) -> None:
         "| `phi4` | (U - ½)·exp(φN), φ = 4 | 1.000 ms | 1.000 ms | **1.00** (1.00–1.00) | 10.00 | 12 / 5 | 2.5 / 1.25 | bf16x6, "
         "tiles recomputed |",
         "| `allnan` | A all NaN | 1.000 ms | 1.000 ms | **1.00** (1.00–1.00) | 10.00 | 12 / 5 | 0 / 1.25 | torch |",
-        # Of the further shape, without what they are.
+        # The further shape has no column that describes the families.
         "| `randn` | 1.000 ms | 0.500 ms | **2.00** (2.00–2.00) | 10.00 | 12 / 5 | 2.5 / 1.25 | fp16x3 |",
     ]
     assert lines[-1].startswith("a card, driver 1.2, torch 2.9, ")
@@ -420,7 +420,7 @@ def test_the_picture_has_every_family_of_the_first_shape(tables: ModuleType, mad
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
-    """benchmarks/families.py with these arguments, in a folder of its own."""
+    """A function that runs benchmarks/families.py with the given arguments, in a folder of its own."""
     spec = importlib.util.spec_from_file_location("families_script", ROOT / "benchmarks" / "families.py")
     assert spec
     assert spec.loader

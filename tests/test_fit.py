@@ -1,4 +1,4 @@
-"""benchmarks/fit.py: its cases, and that its fitting half finds the shares that made a record."""
+"""benchmarks/fit.py: its cases, and that fitting finds the shares that made a record."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SMALL = {"simt.launches": 2.0, "simt.memory": 0.35, "simt.128x64.3": 0.6, "narro
 def fit() -> ModuleType:
     spec = importlib.util.spec_from_file_location("fit", ROOT / "benchmarks" / "fit.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules["fit"] = module  # dataclasses look their module up
+    sys.modules["fit"] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
 
 
 def synthetic(fit: ModuleType, count: int, truth: dict[str, float], noise: float = 0.02) -> dict[str, Any]:
-    """The record that a card with these shares would give, by the candidates that today's shares find sensible."""
+    """Return the record that a card with these shares would give, of the candidates that today's shares find sensible."""
     rng, rows = random.Random(1), []
     for case in fit.cases(count):
         asked = fit.problem(asdict(case))
@@ -118,7 +118,7 @@ def test_fitting_finds_the_shares_that_made_the_record(fit: ModuleType) -> None:
 
 
 def test_errors_and_regret(fit: ModuleType) -> None:
-    """By hand: one case, of which the planner takes what took 1.5 times the fastest."""
+    """A case made by hand, in which the planner chooses a kernel that took 1.5 times as long as the fastest."""
     asked = gemm.from_layout("nn", 512, 512, 512)
     seconds = {kernel: min(t for _, t, _ in planning.candidates(asked, H200, kernel)) for kernel in ("simt", "torch")}
     chosen, other = sorted(seconds, key=seconds.__getitem__)

@@ -1,4 +1,4 @@
-"""The list of compiled forms: what plans need lies on its axes, and the covering covers."""
+"""The list of compiled forms: every launch of a plan lies on its axes, and the covering has every combination."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def test_a_group_may_have_less_than_an_axis() -> None:
 
 @pytest.mark.parametrize("card", SOME, ids=lambda c: c.name)
 def test_every_launch_of_a_plan_lies_on_the_axes(card: planning.Card) -> None:
-    """The same names in the same order, with values that the table knows: what is checked of the forms is what runs."""
+    """A launch has the same names in the same order, with values that the table knows, so that what is checked of the forms holds
+    for what runs."""
     rng = random.Random(3)
     for _ in range(300):
         problem = random_gemm(rng)
@@ -55,14 +56,14 @@ def test_every_launch_of_a_plan_lies_on_the_axes(card: planning.Card) -> None:
             ]
         for launch in itertools.chain(*(plan.launches for plan in made)):
             (source,) = (s for s in SOURCES if s.source == launch.source and s.has(launch.constants))
-            if launch.entry == "mm32_scale":  # more threads read rows whole, where there are few blocks
+            if launch.entry == "mm32_scale":  # where there are few blocks, more threads read whole rows
                 assert launch.block in (256, planning.emulated.SCALE_THREADS)
             else:
                 assert source.threads(dict(launch.constants)) == launch.block
 
 
 def test_random_plans_reach_every_tile_and_load() -> None:
-    """The axes have nothing that no plan has: each value of a constant but of the epilogue stands in some launch."""
+    """The axes have nothing that no plan has: each value of a constant, except those of the epilogue, is in some launch."""
     rng = random.Random(4)
     problems = [random_gemm(rng) for _ in range(1200)]
     seen: set[tuple] = set()

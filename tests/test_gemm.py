@@ -1,4 +1,4 @@
-"""What is asked: shapes and their errors, strides read from tensors, batches merged and folded."""
+"""The description of a product: shapes and their errors, strides read from tensors, batches merged and folded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_result_shape_is_torchs(a: tuple[int, ...], b: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(("a", "b"), MISFITS, ids=str)
 def test_misfits_are_refused_in_torchs_words(a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    """The message starts with the sentence that torch.matmul has for the same shapes."""
+    """The message starts with torch.matmul's sentence for the same shapes."""
     with pytest.raises(RuntimeError) as torchs:
         torch.matmul(torch.zeros(a), torch.zeros(b))
     with pytest.raises(RuntimeError) as ours:
@@ -229,7 +229,7 @@ def test_out_beside_an_input_in_one_buffer() -> None:
 
 
 def test_out_between_columns_of_an_input() -> None:
-    """Slices of one buffer, side by side: their rows interleave and never meet."""
+    """Slices of columns of one buffer have rows that interleave and never overlap, so out may be one of them."""
     memory = ones(5, 12)
     result = mm32.matmul(memory[:, :3], ones(3, 4), out=memory[:, 3:7])
     assert result.eq(3).all()
@@ -247,7 +247,7 @@ dims = st.integers(1, 3)
 
 @st.composite
 def placed(draw: st.DrawFn, shape: tuple[int, ...], distinct: bool = False) -> torch.Tensor:
-    """A view of that shape whose elements hold their own place in storage; permuted, stepped, maybe with stride 0."""
+    """Draw a view of that shape whose elements hold their own place in storage: permuted, stepped, maybe with stride 0."""
     order = draw(st.permutations(range(len(shape))))
     strides, reach = [0] * len(shape), draw(st.integers(1, 2))
     for d in order:
@@ -295,7 +295,7 @@ def operands(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def addresses(g: Gemm, which: str) -> torch.Tensor:
-    """Storage offset, relative to the first element, of each (batch, m, n, k) that the product touches in an operand."""
+    """Return the storage offset in an operand, relative to its first element, of each (batch, m, n, k) of the product."""
     matrix: Matrix = getattr(g, which)
     found = []
     for index in itertools.product(*(range(size) for size in g.batch)):
@@ -309,7 +309,7 @@ def addresses(g: Gemm, which: str) -> torch.Tensor:
 @settings(max_examples=400, deadline=None)
 @given(operands())
 def test_addresses(case: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
-    """Every multiplication of the described problem, in order, is one of the tensors' own, through any merge and fold."""
+    """Every multiplication of the described problem, in order, is one of the tensors', however batches are merged or folded."""
     a, b, out = case
     g = gemm.describe(a, b, None, out)
     rows, columns = (a if a.dim() > 1 else a[None]), (b if b.dim() > 1 else b[:, None])
@@ -364,7 +364,7 @@ def test_the_header_has_the_same_limit() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a Gemm says of itself
+# What a Gemm says about itself
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

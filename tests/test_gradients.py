@@ -1,4 +1,4 @@
-"""Gradients of mm32.matmul: values, second derivatives, what is saved for them and what is computed."""
+"""Gradients of mm32.matmul: their values, second derivatives, what is saved for them and what they compute."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ FORMS += [
 
 @pytest.mark.parametrize(("shapes", "activation"), FORMS)
 def test_gradients(shapes: str, activation: str | None, seed: int) -> None:
-    """Against finite differences in float64, backward and forward mode, one and several at a time, with and without a bias,
-    transposed storage on one side."""
+    """Gradients agree with finite differences in float64, in backward and forward mode, one and several at a time, with and
+    without a bias, with transposed storage on one side."""
     for _ in range(100):
         a, b = (make(s, dtype=torch.float64) for s in SHAPES[shapes])
         bias = make((columns(SHAPES[shapes][1]),), dtype=torch.float64)
@@ -56,14 +56,14 @@ def test_second_gradients(shapes: str, activation: str | None, seed: int) -> Non
     a, b = (0.5 * make(s, dtype=torch.float64) for s in SHAPES[shapes])
     bias = make((columns(SHAPES[shapes][1]),), dtype=torch.float64)
     inputs = tuple(t.requires_grad_() for t in (a, b, bias))
-    # Forward over reverse: torch's own silu_backward, which silu's gradient is made of, has no forward mode.
+    # Forward over reverse: silu's gradient uses torch's own silu_backward, which has no forward mode.
     forward = activation != "silu"
     assert torch.autograd.gradgradcheck(function(activation), inputs, check_fwd_over_rev=forward)
 
 
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
 def test_second_gradients_beside_the_kink(activation: str, seed: int) -> None:
-    """Linear on either side of it: what is left are the products' own second derivatives."""
+    """These activations are linear on either side of the kink, so only the products' own second derivatives are left."""
     inputs = [make(s, dtype=torch.float64, requires_grad=True) for s in ((3, 4), (4, 5), (5,))]
     wanted, got = (
         torch.autograd.grad(sum(g.square().sum() for g in grads), inputs)
@@ -85,7 +85,7 @@ def test_gradients_of_nothing_are_zeros(shapes: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("activation", [None, *names()])
 def test_gradients_are_torchs(activation: str | None, device: str, seed: int) -> None:
-    """The same as autograd's through torch's functions, in float32, for a linear layer on a batch."""
+    """Gradients are those of autograd through torch's functions, in float32, for a linear layer on a batch."""
     a, b, bias = make((2, 33, 20), device), make((20, 17), device), make((17,), device)
     inputs = [t.requires_grad_() for t in (a, b, bias)]
     weight = make((2, 33, 17), device)
@@ -103,8 +103,8 @@ def test_gradients_are_torchs(activation: str | None, device: str, seed: int) ->
         ("b", None, [(4, 5)]),
         ("bias", None, []),
         ("ab", None, [(3, 4), (4, 5)]),
-        ("ab", "relu", [(3, 4), (4, 5)]),  # act' from the result
-        ("ab", "gelu", [(3, 4), (4, 5)]),  # act' from the pre-activation, kept
+        ("ab", "relu", [(3, 4), (4, 5)]),  # the slope comes from the result
+        ("ab", "gelu", [(3, 4), (4, 5)]),  # the slope comes from the pre-activation, which is kept
         ("bias", "sigmoid", []),
         ("bias", "silu", []),
     ],
@@ -136,7 +136,7 @@ def test_only_needed_gradients_are_computed(
     ],
 )
 def test_only_what_gradients_need_is_saved(needed: str, activation: str | None, saved: str, seed: int) -> None:
-    """c is the result, z the pre-activation."""
+    """In `saved`, c is the result and z the pre-activation."""
     tensors = {"a": make((3, 4)), "b": make((4, 5)), "bias": make((5,))}
     for name in [needed] if needed == "bias" else needed:
         tensors[name].requires_grad_()
@@ -158,7 +158,7 @@ def test_a_result_changed_in_place_is_noticed(seed: int) -> None:
 
 
 def test_the_gradient_of_a_shared_b_is_one_product(seed: int) -> None:
-    """A weight used by a batch: its gradient is (K, N) from the start, not a (K, N) for each matrix, summed."""
+    """The gradient of a weight that a batch shares is computed as one (K, N), not as one (K, N) for each matrix and a sum."""
     a, b = make((6, 2, 3, 4)), make((4, 5), requires_grad=True)
     result = mm32.matmul(a, b)
     with Products() as products:
@@ -182,14 +182,14 @@ def test_out_and_gradients_exclude_each_other() -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_out_counts_as_a_change_in_place(device: str, seed: int) -> None:
-    """Who saved the old contents of `out` for backward is told, as with torch's own operators."""
+    """If the old contents of `out` were saved for backward, backward raises an error, as with torch's own operators."""
     a, out, w = make((3, 3), device), make((3, 3), device), make((3, 3), device, requires_grad=True)
     product = w * out
     mm32.matmul(a, a, out=out)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         product.sum().backward()
     with torch.inference_mode():
-        inside = torch.empty(3, 3, device=device)  # which has no version to count
+        inside = torch.empty(3, 3, device=device)  # has no version to count
         assert_same(mm32.matmul(a, a, out=inside), a @ a)
 
 
@@ -197,7 +197,7 @@ def test_out_counts_as_a_change_in_place(device: str, seed: int) -> None:
 @pytest.mark.parametrize("kernel", ["auto", *KERNELS])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_gradients_have_a_matmuls_error(kernel: str, layout: str, seed: int) -> None:
-    """Against float64 on the card: each gradient is one product, and has the error bound of one."""
+    """Each gradient is one product, and against float64 on the card it has the error bound of one."""
     order = {"n": (-2, -1), "t": (-1, -2)}
     a = Placed(torch.randn(3, 130, 77), Store((0, *order[layout[0]])), "cuda").view.requires_grad_()
     b = Placed(torch.randn(77, 65), Store(order[layout[1]]), "cuda").view.requires_grad_()

@@ -1,4 +1,4 @@
-"""What an eager call costs the host, beside torch's. `python benchmarks/record.py host` records it."""
+"""What an eager call costs the host, compared with torch's. `python benchmarks/record.py host` records it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from mm32.bench import host
 
 @pytest.mark.gpu
 def test_a_call_costs_little_on_the_host(record_property: Callable[[str, object], None]) -> None:
-    """At most 12 us beside one launch, 20 where there is a workspace; docs/kernels.md has what was measured. On a machine that
-    other tests keep busy everything takes longer: as much more is allowed as torch's own call takes beyond 10 us. A small product
-    that mm32.enable() leaves to torch: at most 6 us more than torch's."""
+    """Beside its launches a call takes at most 12 us if there is one launch, and 20 us if a workspace needs several;
+    docs/kernels.md has the measured times. A small product that mm32.enable() leaves to torch takes at most 6 us more than
+    torch's. On a machine that other tests keep busy everything takes longer, so these bounds grow in proportion if torch's own
+    call takes more than 10 us."""
     (row,) = host.measure(rounds=30)
     results = row["results"]
     for name, result in results.items():

@@ -28,7 +28,7 @@ def run(request: pytest.FixtureRequest) -> Runner:
 
 @pytest.fixture
 def room() -> Iterator[None]:
-    """40 GB of free device memory, handed back afterwards."""
+    """40 GB of free device memory, given back afterwards."""
     torch.cuda.empty_cache()
     if torch.cuda.mem_get_info()[0] < 40e9:
         pytest.skip("needs 40 GB of free device memory")
@@ -43,7 +43,7 @@ def clear_plans() -> None:
 
 @pytest.fixture
 def forget() -> Iterator[None]:
-    """Nothing planned or loaded before the test is used in it, nor the other way round."""
+    """Nothing planned or loaded before the test is used in it, and no plan of the test is used afterwards."""
     clear_plans()
     launch._kernels.clear()
     yield
@@ -51,8 +51,8 @@ def forget() -> Iterator[None]:
 
 
 def requested(when: str) -> int:
-    """Bytes that tensors asked torch's allocator for: exact, where what it hands out is rounded."""
-    gc.collect()  # what earlier tests left is not to go in the middle of this one
+    """Return the bytes that tensors asked torch's allocator for; these are exact, while what it hands out is rounded."""
+    gc.collect()  # so that nothing that earlier tests left is freed in the middle of this one
     return torch.cuda.memory_stats()[f"requested_bytes.all.{when}"]
 
 
@@ -61,7 +61,7 @@ def randn(*shape: int) -> torch.Tensor:
 
 
 def workspace_of(run: Runner, a: torch.Tensor, b: torch.Tensor) -> int:
-    """Bytes that the plan says it needs beside operands and output."""
+    """Return the bytes that the plan needs in addition to operands and output."""
     out = torch.empty(gemm.result_shape(a.shape, b.shape), device="meta")
     made = planning.plan(gemm.describe(a, b, None, out), launch.card_of(a.device.index), run.kernel)
     return made.workspace.bytes if made.workspace is not None else 0
@@ -73,7 +73,7 @@ def workspace_of(run: Runner, a: torch.Tensor, b: torch.Tensor) -> int:
 
 @pytest.mark.parametrize("kind", ["transposed", "padded", "stepped", "expanded", "batched"])
 def test_no_operand_is_copied(run: Runner, kind: str, seed: int) -> None:
-    """Device memory grows by the output, and by the workspace that the plan names, at the peak too."""
+    """Device memory grows by the output, and at its peak by no more than the output and the plan's workspace."""
     a, b = {
         "transposed": lambda: (randn(500, 400).T, randn(300, 500).T),
         "padded": lambda: (randn(400, 501)[:, :500], randn(500, 303)[:, :300]),
@@ -81,7 +81,7 @@ def test_no_operand_is_copied(run: Runner, kind: str, seed: int) -> None:
         "expanded": lambda: (randn(1, 500).expand(400, 500), randn(500, 1).expand(500, 300)),
         "batched": lambda: (randn(500, 8, 400).permute(1, 2, 0), randn(500, 300).expand(8, 500, 300)),
     }[kind]()
-    run(a, b)  # compiled and loaded
+    run(a, b)  # compiles and loads the kernels
     before = requested("current")
     torch.cuda.reset_peak_memory_stats()
     result = run(a, b)
@@ -115,7 +115,7 @@ LONG = 400_000_000  # clock cycles, 0.2 s or more
 
 
 def test_runs_in_order_on_the_current_stream(run: Runner, seed: int) -> None:
-    """Work queued before it on the same stream is seen, however late that work comes."""
+    """A product sees the results of work queued before it on the same stream, however late that work runs."""
     a, b, late = torch.zeros(130, 70, device="cuda"), randn(70, 90), randn(130, 70)
     run(a, b)
     torch.cuda.synchronize()
@@ -148,7 +148,7 @@ def test_does_not_wait_for_the_device(run: Runner, seed: int) -> None:
 
 @pytest.mark.parametrize("layout", [("row", "row"), ("col", "col")])
 def test_captured_in_a_graph(run: Runner, layout: tuple[str, str], seed: int) -> None:
-    """A replay computes with what the operands hold then, in the shapes and storage of the capture."""
+    """A replay uses the operands' values at that time, in the shapes and storage of the capture."""
     a = Placed(randn(3, 65, 130), Store((0, *MATRIX_STORES[layout[0]].order)), "cuda").view
     b = Placed(randn(130, 70), MATRIX_STORES[layout[1]], "cuda").view
     bias, out = randn(70), torch.empty(3, 65, 70, device="cuda")
@@ -169,11 +169,12 @@ def test_captured_in_a_graph(run: Runner, layout: tuple[str, str], seed: int) ->
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The short way (test_launch_host.py has what it takes no card to see)
+# The fast path (test_launch_host.py tests what can be seen of it without a card)
 
 
 def test_later_calls_compute_as_the_first(run: Runner, forget: None, seed: int) -> None:
-    """With other operands of the same form, on another stream, into `out`, with gradients after calls without."""
+    """Later calls are right with other operands of the same form, on another stream, into `out`, and with gradients after calls
+    without."""
     weight = torch.nn.Parameter(randn(70, 130))
     bias, out = randn(70), torch.empty(65, 70, device="cuda")
     for stream in (torch.cuda.current_stream(), torch.cuda.Stream()) * 2:
@@ -195,7 +196,7 @@ def test_later_calls_compute_as_the_first(run: Runner, forget: None, seed: int) 
 
 
 def test_torchs_own_product_does_not_come_back_to_mm32(forget: None, seed: int) -> None:
-    """Kernel "torch" while mm32.enable() has taken torch's products over."""
+    """Kernel "torch" runs torch's product, also while mm32.enable() has taken over torch's products."""
     a, b = randn(16384, 16), randn(16, 16384)
     if "kernel     torch" not in mm32.explain(a, b):
         pytest.skip("the planner takes a kernel of mm32's here")
@@ -213,7 +214,7 @@ def test_torchs_own_product_does_not_come_back_to_mm32(forget: None, seed: int) 
 
 
 def test_threads_that_have_not_used_cuda(run: Runner, forget: None, seed: int) -> None:
-    """Eight threads at once, each on its own stream, all through the same kernels, which none has loaded before."""
+    """Eight threads run at once, each on its own stream, all with the same kernels, which none has loaded before."""
     problems = [(randn(33 + i, 17 * i + 1), randn(17 * i + 1, 65 - i)) for i in range(8)]
     torch.cuda.synchronize()
     gate, results, errors = threading.Barrier(8), {}, []
@@ -240,7 +241,7 @@ def test_threads_that_have_not_used_cuda(run: Runner, forget: None, seed: int) -
 
 
 def test_first_call_of_a_bare_thread(run: Runner, forget: None, seed: int) -> None:
-    """No torch operation of the thread's own has bound a CUDA context to it: neither an allocation nor a stream."""
+    """The thread has run no torch operation, neither an allocation nor a stream, that would have bound a CUDA context to it."""
     a, b, out = randn(65, 33), randn(33, 70), torch.empty(65, 70, device="cuda")
     torch.cuda.synchronize()
     errors = []
@@ -267,7 +268,7 @@ def test_first_call_of_a_bare_thread(run: Runner, forget: None, seed: int) -> No
     "case", ["a_rows", "a_depth", "b_rows", "b_columns", "out_rows", "out_columns", "bias", "batch"]
 )
 def test_strides_past_2_to_31(run: Runner, case: str, room: None, seed: int) -> None:
-    """Elements that lie more than 2^31 elements after the first: 3 rows, columns or matrices, 2^30 + 36 apart."""
+    """Some elements lie more than 2^31 elements after the first: there are 3 rows, columns or matrices, 2^30 + 36 apart."""
     far = 2**30 + 36
     base = torch.empty(2 * far + 4096, device="cuda")
 
@@ -308,7 +309,7 @@ def test_strides_past_2_to_31(run: Runner, case: str, room: None, seed: int) -> 
 
 @pytest.mark.parametrize(("m", "n"), [(65539, 32771), (3, 2**30 + 5), (2**30 + 5, 3)], ids=["square", "wide", "tall"])
 def test_more_than_2_to_31_results(run: Runner, m: int, n: int, room: None, seed: int) -> None:
-    """Integers, so that chunks compare exactly; the output is 8.6 to 12.9 GB."""
+    """Operands are integers, so that chunks of the result compare exactly; the output is 8.6 to 12.9 GB."""
     assert m * n > 2**31
     a = torch.randint(-30, 31, (m, 2), device="cuda", dtype=torch.int8).float()
     b = torch.randint(-26, 27, (2, n), device="cuda", dtype=torch.int8).float()
@@ -327,13 +328,13 @@ def test_more_than_2_to_31_results(run: Runner, m: int, n: int, room: None, seed
 
 
 def test_more_than_65535_matrices(run: Runner, seed: int) -> None:
-    """Past a grid's second and third limits, with batches that cannot be merged."""
+    """The number of matrices exceeds the limit of a grid's second and third dimension, and the batches cannot be merged."""
     a, b = randn(300, 234, 2, 3), randn(234, 300, 3, 2).transpose(0, 1)
     assert_close(run(a, b), *reference(a, b))
 
 
 def test_k_past_2_to_31() -> None:
-    """One value expanded over 2^31 + 64 of K: no memory, and each of 256 partial sums stays exact."""
+    """One value is expanded over K = 2^31 + 64 * 256: it takes no memory, and each of 256 partial sums stays exact."""
     k = 2**31 + 64 * 256
     one = torch.ones(1, device="cuda")
     got = mm32.matmul(one.expand(1, k), one.expand(k, 1), kernel="dot")
@@ -357,8 +358,8 @@ def test_simt_tiles(
     forget: None,
     rng: random.Random,
 ) -> None:
-    """Small problems would never be given the large tiles: here each tile is the only one. Sizes just around it. K is split, or
-    the tiles beyond whole waves of three multiprocessors are shared, wherever they can be, or nowhere."""
+    """Small problems would never get the large tiles, so here each tile is the only one, with sizes just around it. Wherever it
+    is possible, or nowhere, K is split, or the tiles beyond whole waves of three multiprocessors are shared."""
     monkeypatch.setattr(planning.fma, "SIMT_TILES", (dataclasses.replace(tile, aligned=False),))
     monkeypatch.setattr(planning.fma, "NARROW", 0)
     monkeypatch.setitem(planning.cost.SHARES, "reduce.launches", -1e6 if how == "parts" else 1e6)
@@ -392,7 +393,7 @@ def test_simt_tiles(
 
 
 def test_stream_k_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch, forget: None) -> None:
-    """In every run, with batches, an epilogue, and a tile of which more than eight pieces are added up."""
+    """Every run has the same bits, with batches, an epilogue, and a tile that is the sum of more than eight pieces."""
     tile = planning.fma.SIMT_TILES[0]
     monkeypatch.setattr(planning.fma, "SIMT_TILES", (tile,))
     monkeypatch.setitem(planning.cost.SHARES, "fixup.launches", -1e6)
@@ -420,8 +421,8 @@ def test_stream_k_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch, forget: N
 def test_narrow_forms(
     name: str, split: bool, monkeypatch: pytest.MonkeyPatch, forget: None, rng: random.Random
 ) -> None:
-    """Each with K split wherever it can be, and nowhere: a second launch that is for nothing, or costs a second. Sums of more
-    than 1024 a lane."""
+    """Each form runs with K split wherever it can be, and nowhere: a second launch is estimated to cost nothing, or to take a
+    second. Some sums have more than 1024 products for each lane."""
     monkeypatch.setitem(planning.cost.SHARES, "reduce.launches", -1e6 if split else 1e6)
     run = Runner("cuda", "simt")
     for form in planning.fma.NARROW_FORMS:
@@ -435,7 +436,7 @@ def test_narrow_forms(
 
 
 def test_a_grid_smaller_than_the_problem(run: Runner, monkeypatch: pytest.MonkeyPatch, forget: None, seed: int) -> None:
-    """Blocks that take several units each, as past 2^31 - 1 of them: the limit is set to 3 blocks."""
+    """Blocks take several units of work each, as they do beyond 2^31 - 1 units: here the limit is set to 3 blocks."""
     monkeypatch.setattr(planning.card, "MAX_GRID", 3)
     shapes = (((5, 70, 33), (5, 33, 66)), ((300, 200), (200, 280)), ((1, 5), (5, 1)), ((900, 3000), (3000, 5)))
     for a, b in ((randn(*x), randn(*y)) for x, y in shapes):

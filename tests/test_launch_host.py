@@ -1,4 +1,4 @@
-"""The launcher and the short way to it, without a card: a driver that writes down what it is given (driver_stub.py)."""
+"""The launcher and the fast path to it, without a card: a driver that records what it is given (driver_stub.py)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Warning only once for all operat
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[driver_stub.Driver]:
-    """CUDA's implementation of the operators under the CPU key, with its launches noted."""
+    """CUDA's implementation of the operators under the CPU key, with a driver that records its launches."""
     made = driver_stub.install(monkeypatch)
     monkeypatch.setattr(cublas, "_PRODUCTS", _kernels("CPU", ".out"))
     monkeypatch.setattr(cublas, "_NEW", _kernels("CPU", ""))
@@ -48,8 +48,8 @@ def _kernels(key: str, overload: str) -> dict[int, Any]:
 
 
 @pytest.fixture
-def long_ways(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
-    """The calls that took the long way since this list was last cleared."""
+def slow_paths(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    """The calls that took the slow path since this list was last cleared."""
     calls: list[tuple] = []
     real = ops._matmul
 
@@ -70,7 +70,7 @@ def operands(m: int = 64, k: int = 96, n: int = 32) -> tuple[torch.Tensor, torch
 
 
 def test_structures_and_numbers_are_those_of_cuda() -> None:
-    """As cuda-bindings, which are made from cuda.h, lay them out."""
+    """They are laid out as in cuda-bindings, which are made from cuda.h."""
     cuda = pytest.importorskip("cuda.bindings.driver")
     theirs = cuda.CUlaunchConfig()
     theirs.gridDimX, theirs.gridDimY, theirs.gridDimZ = 11, 12, 13
@@ -108,8 +108,8 @@ def test_structures_and_numbers_are_those_of_cuda() -> None:
 def test_each_launch_is_the_plans(
     kernel: str, m: int, n: int, k: int, card: driver_stub.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Grid, block and shared memory, the tensors' addresses, and places in one workspace: at the first call, which takes the long
-    way, and at later ones, with other tensors and on another stream."""
+    """Grid, block and shared memory, the tensors' addresses, and places in one workspace are the plan's: at the first call, which
+    takes the slow path, and at later ones, with other tensors and on another stream."""
     for stream in (0, 0, 0x77000, 0):
         monkeypatch.setattr(launch, "_current_stream", lambda index, stream=stream: stream)
         a, b, bias = torch.randn(k, m).T, torch.randn(k, n), torch.randn(n)
@@ -177,7 +177,7 @@ def test_a_thread_without_a_context_gets_one(card: driver_stub.Driver, monkeypat
 
 
 def test_calls_at_once_have_arguments_of_their_own(card: driver_stub.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight threads, and a call in the middle of another's launch, as from a signal's handler."""
+    """This holds for eight threads, and for a call in the middle of another's launch, as from a signal handler."""
     a, b = operands()
     c = mm32.matmul(a, b, kernel="tiled")
     inner, depth = card.cuLaunchKernelEx, []
@@ -217,10 +217,10 @@ def test_calls_at_once_have_arguments_of_their_own(card: driver_stub.Driver, mon
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The short way
+# The fast path
 
 
-def test_a_second_call_takes_the_short_way(card: driver_stub.Driver, long_ways: list) -> None:
+def test_a_second_call_takes_the_fast_path(card: driver_stub.Driver, slow_paths: list) -> None:
     a, b = operands()
     bias, weight, out = torch.randn(32), torch.nn.Parameter(torch.randn(32, 96)), torch.empty(64, 32)
     calls: list[Callable[[], torch.Tensor]] = [
@@ -237,12 +237,12 @@ def test_a_second_call_takes_the_short_way(card: driver_stub.Driver, long_ways: 
     ]
     with torch.no_grad():
         for call in calls:
-            long_ways.clear()
+            slow_paths.clear()
             first = call()
-            assert len(long_ways) == 1
+            assert len(slow_paths) == 1
             before = card.launched[-1]
             again_ = call()
-            assert len(long_ways) == 1, "the second call took the long way too"
+            assert len(slow_paths) == 1, "the second call took the slow path too"
             after = card.launched[-1]
             assert (after.entry, after.grid) == (before.entry, before.grid)
             assert (again_.shape, again_.stride(), again_.dtype) == (first.shape, first.stride(), first.dtype)
@@ -252,7 +252,7 @@ def test_a_second_call_takes_the_short_way(card: driver_stub.Driver, long_ways: 
             assert (same.a.data, same.b.data) == (before.problem().a.data, before.problem().b.data)
 
 
-def test_a_packed_operand_on_the_short_way(card: driver_stub.Driver, long_ways: list) -> None:
+def test_a_packed_operand_on_the_fast_path(card: driver_stub.Driver, slow_paths: list) -> None:
     a, b = operands(512, 4096, 512)
     bias = torch.randn(512)
     packed = mm32.pack(b)
@@ -262,7 +262,7 @@ def test_a_packed_operand_on_the_short_way(card: driver_stub.Driver, long_ways: 
         lambda: mm32.linear(a, packed, bias, activation="relu"),
         lambda: mm32.matmul(a, packed, out=torch.empty(512, 512)),
     ):
-        long_ways.clear()
+        slow_paths.clear()
         seen = []
         for _ in range(3):
             card.launched.clear()
@@ -273,19 +273,19 @@ def test_a_packed_operand_on_the_short_way(card: driver_stub.Driver, long_ways: 
             assert packed.memory.data_ptr() <= multiply.params().panels[1] < packed.memory.data_ptr() + packed.nbytes
             seen.append((multiply.entry, multiply.grid))
         assert len(set(seen)) == 1
-        assert len(long_ways) == 1
+        assert len(slow_paths) == 1
     b[0, 0] += 1
     with pytest.raises(RuntimeError, match="was modified in place"):
         mm32.matmul(a, packed)
 
 
-def test_what_is_not_the_same_takes_the_long_way(card: driver_stub.Driver, long_ways: list) -> None:
+def test_what_is_not_the_same_takes_the_slow_path(card: driver_stub.Driver, slow_paths: list) -> None:
     a, b = operands()
     mm32.matmul(a, b, kernel="simt")
     same = torch.randn(64, 96), torch.randn(96, 32)
-    long_ways.clear()
+    slow_paths.clear()
     mm32.matmul(*same, kernel="simt")
-    assert long_ways == []
+    assert slow_paths == []
     spaced = torch.randn(64, 100)[:, 1:97]
     others: list[Callable[[], object]] = [
         lambda: mm32.matmul(a.T.contiguous().T, b, kernel="simt"),
@@ -293,21 +293,21 @@ def test_what_is_not_the_same_takes_the_long_way(card: driver_stub.Driver, long_
         lambda: mm32.matmul(a, b, precision="ieee", kernel="simt"),
         lambda: mm32.matmul(a, b, activation="relu", kernel="simt"),
         lambda: mm32.matmul(spaced, b, kernel="simt"),
-        lambda: mm32.matmul(spaced, b, kernel="simt"),  # not aligned to 16 bytes: each time
+        lambda: mm32.matmul(spaced, b, kernel="simt"),  # takes the slow path each time: not aligned to 16 bytes
         lambda: mm32.matmul(a.clone().requires_grad_(), b, kernel="simt"),
         lambda: mm32.linear(a, b.T, kernel="simt"),
     ]
     for number, call in enumerate(others):
-        before = len(long_ways)
+        before = len(slow_paths)
         call()
-        assert len(long_ways) > before, number
+        assert len(slow_paths) > before, number
     with pytest.raises(RuntimeError, match="to have the same dtype"):
         mm32.matmul(a, b.double(), kernel="simt")
     square = torch.randn(64, 64)
-    for _ in range(2):  # a tensor given twice, which a guard cannot tell
-        long_ways.clear()
+    for _ in range(2):  # a guard cannot tell that one tensor is given twice
+        slow_paths.clear()
         mm32.matmul(square, square, kernel="simt")
-        assert len(long_ways) == 1
+        assert len(slow_paths) == 1
 
 
 class _Functions(TorchFunctionMode):
@@ -325,17 +325,17 @@ class _Operators(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_whoever_watches_sees_the_operator(card: driver_stub.Driver, long_ways: list) -> None:
-    """Modes, transforms, forward mode and a profiler, though the short way was open before."""
+def test_whoever_watches_sees_the_operator(card: driver_stub.Driver, slow_paths: list) -> None:
+    """Modes, transforms, forward mode and a profiler see it, even if the fast path was taken before."""
     a, b = operands()
 
     def call(x: torch.Tensor = a) -> torch.Tensor:
         return mm32.matmul(x, b, kernel="simt")
 
     call()
-    long_ways.clear()
+    slow_paths.clear()
     call()
-    assert long_ways == []
+    assert slow_paths == []
     with _Operators() as operators:
         call()
     assert "mm32.matmul.default" in operators.seen
@@ -350,20 +350,20 @@ def test_whoever_watches_sees_the_operator(card: driver_stub.Driver, long_ways: 
     assert torch.func.grad(lambda x: call(x).sum())(a).shape == a.shape
     tracked = a.clone().requires_grad_()
     assert call(tracked).requires_grad
-    assert len(long_ways) >= 7
+    assert len(slow_paths) >= 7
     with torch.no_grad():
         assert not call(tracked).requires_grad
     with torch.inference_mode():
         assert [call().is_inference() for _ in range(3)] == [True] * 3
     with torch.autocast("cpu", torch.bfloat16):
         assert call().dtype == torch.float32
-    long_ways.clear()
+    slow_paths.clear()
     assert not call().is_inference()
-    assert long_ways == []
+    assert slow_paths == []
 
 
 def test_a_gradient_is_recorded_after_calls_without_one(card: driver_stub.Driver) -> None:
-    """A guard tells whether a tensor requires a gradient, not whether one is recorded."""
+    """A guard tells whether a tensor requires a gradient, but not whether gradients are recorded."""
     a, weight, bias = torch.randn(64, 96), torch.nn.Parameter(torch.randn(32, 96)), torch.randn(32)
     calls: list[Callable[[], torch.Tensor]] = [
         lambda: mm32.linear(a, weight, bias, kernel="simt"),
@@ -379,13 +379,14 @@ def test_a_gradient_is_recorded_after_calls_without_one(card: driver_stub.Driver
             assert [call().requires_grad for _ in range(3)] == [True] * 3
 
 
-def test_a_recorded_call_and_its_backward(card: driver_stub.Driver, long_ways: list) -> None:
-    """Past the dispatcher: a launch forward and one for each gradient that is wanted, on the short way from the second time."""
+def test_a_recorded_call_and_its_backward(card: driver_stub.Driver, slow_paths: list) -> None:
+    """It bypasses the dispatcher: there is a launch forward and one for each wanted gradient, on the fast path from the second
+    time on."""
     a, weight, bias = torch.randn(64, 96), torch.nn.Parameter(torch.randn(32, 96)), torch.nn.Parameter(torch.randn(32))
     for operand, launches in ((a, 2), (a.clone().requires_grad_(), 3)):
         for number in range(3):
             card.launched.clear()
-            long_ways.clear()
+            slow_paths.clear()
             with _counted("mm32::matmul") as operators:
                 result = mm32.linear(operand, weight, bias, activation="relu", kernel="tiled")
                 result.sum().backward()
@@ -396,7 +397,7 @@ def test_a_recorded_call_and_its_backward(card: driver_stub.Driver, long_ways: l
             assert weight.grad is not None
             assert weight.grad.shape == weight.shape
             assert operators == []
-            assert len(long_ways) == (1 if number else launches + 1), number
+            assert len(slow_paths) == (1 if number else launches + 1), number
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         mm32.linear(a, weight, bias, kernel="tiled").sum().backward()
     (event,) = [event for event in profile.key_averages() if event.key == "mm32::matmul"]
@@ -407,7 +408,7 @@ def test_a_recorded_call_and_its_backward(card: driver_stub.Driver, long_ways: l
 
 @contextlib.contextmanager
 def _counted(name: str) -> Iterator[list[str]]:
-    """Calls of an operator through the dispatcher, in any thread."""
+    """Yield a list that receives the calls of an operator through the dispatcher, in any thread."""
     seen: list[str] = []
     real = transforms.autograd
 
@@ -420,8 +421,9 @@ def _counted(name: str) -> Iterator[list[str]]:
         yield seen
 
 
-def test_out_on_the_short_way(card: driver_stub.Driver, long_ways: list) -> None:
-    """It may not share memory with an input, though one of the same form did not; and its changes are counted."""
+def test_out_on_the_fast_path(card: driver_stub.Driver, slow_paths: list) -> None:
+    """`out` is refused if it shares memory with an input, even after one of the same form that did not; its changes are
+    counted."""
     memory = torch.zeros(40_000)
     a, b = memory[:1024].view(32, 32), memory[1024:2048].view(32, 32)
     out = memory[2048:3072].view(32, 32)
@@ -429,21 +431,21 @@ def test_out_on_the_short_way(card: driver_stub.Driver, long_ways: list) -> None
         assert mm32.matmul(a, b, out=out, kernel="simt") is out
     version = out._version
     mm32.matmul(a, b, out=out, kernel="simt")
-    assert len(long_ways) == 1
+    assert len(slow_paths) == 1
     assert out._version == version + 1
     for shared in (memory[:1024], memory[1024:2048], memory[512:1536]):
         with pytest.raises(RuntimeError, match="out overlaps"):
             mm32.matmul(a, b, out=shared.view(32, 32), kernel="simt")
     mm32.matmul(a, b, out=memory[4096:5120].view(32, 32), kernel="simt")
-    assert len(long_ways) == 4
+    assert len(slow_paths) == 4
     saved = torch.randn(32, 32, requires_grad=True)
     with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
         mm32.matmul(saved, b, out=out, kernel="simt")
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_torchs_product_on_the_short_way(
-    batched: bool, card: driver_stub.Driver, long_ways: list, monkeypatch: pytest.MonkeyPatch, seed: int
+def test_torchs_product_on_the_fast_path(
+    batched: bool, card: driver_stub.Driver, slow_paths: list, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     def by_torch(problem: gemm.Gemm, *_: object) -> Plan:
         return Plan(problem, H200, "torch", (), estimates=(("torch", 1e-6),))
@@ -458,31 +460,31 @@ def test_torchs_product_on_the_short_way(
         (lambda: mm32.linear(a, b, bias, activation="relu"), torch.relu(a @ b.T + bias)),
     ]
     for call, wanted in calls:
-        long_ways.clear()
-        for taken_over in (False, False, True):  # by mm32.enable
+        slow_paths.clear()
+        for taken_over in (False, False, True):  # whether mm32.enable has taken over torch's products
             monkeypatch.setattr(cublas, "taken_over", taken_over)
             result = call()
             assert result.shape == wanted.shape
             torch.testing.assert_close(result, wanted, rtol=1e-4, atol=1e-4)
-        assert len(long_ways) == 1
+        assert len(slow_paths) == 1
     (seen,) = prepared.CACHE.seen[(a.shape, b.shape, True, True, None, "fp32", "auto", False, "fp32")]
     assert seen.product is not None
     vector = a.flatten()[:48]
-    for _ in range(3):  # torch.matmul would take another kernel for it
+    for _ in range(3):  # torch.matmul would use another kernel for a vector
         torch.testing.assert_close(mm32.matmul(vector, b), vector @ b, rtol=1e-4, atol=1e-4)
     (seen,) = prepared.CACHE.seen[(vector.shape, b.shape, True, True, None, "fp32", "auto", False, "fp32")]
     assert seen.product is None
-    monkeypatch.setattr(cublas, "offered", lambda: None)  # TF32 is allowed of torch since
-    long_ways.clear()
+    monkeypatch.setattr(cublas, "offered", lambda: None)  # as if torch had been allowed TF32 since
+    slow_paths.clear()
     for _ in range(3):
         mm32.matmul(a, b)
-    assert len(long_ways) == 1
+    assert len(slow_paths) == 1
     assert card.launched == []
 
 
 @pytest.mark.parametrize("guards", ["none", "of another signature", "that pass all"])
-def test_a_torch_without_such_guards_takes_the_long_way(
-    guards: str, card: driver_stub.Driver, long_ways: list, monkeypatch: pytest.MonkeyPatch
+def test_a_torch_without_such_guards_takes_the_slow_path(
+    guards: str, card: driver_stub.Driver, slow_paths: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Other:
         def __init__(self, *tensors: torch.Tensor, **how: object) -> None:
@@ -498,16 +500,16 @@ def test_a_torch_without_such_guards_takes_the_long_way(
     monkeypatch.setattr(dispatch, "_Guards", None)
     for number in range(1, 4):
         mm32.matmul(*operands(), kernel="tiled")
-        assert len(long_ways) == number == len(card.launched)
+        assert len(slow_paths) == number == len(card.launched)
 
 
-def test_where_cuda_does_not_work_the_long_way_says_so(
-    card: driver_stub.Driver, long_ways: list, monkeypatch: pytest.MonkeyPatch
+def test_where_cuda_does_not_work_the_slow_path_says_so(
+    card: driver_stub.Driver, slow_paths: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a process that was forked from one that used it."""
+    """CUDA does not work in a process that was forked from one that used it, for example."""
     a, b = operands()
     mm32.matmul(a, b, kernel="tiled")
-    long_ways.clear()
+    slow_paths.clear()
 
     def broken() -> int:
         raise RuntimeError("CUDA error: initialization error")
@@ -515,12 +517,12 @@ def test_where_cuda_does_not_work_the_long_way_says_so(
     monkeypatch.setattr(launch, "current_device", broken)
     with pytest.raises(RuntimeError, match="initialization error"):
         mm32.matmul(a, b, kernel="tiled")
-    assert len(long_ways) == 1
+    assert len(slow_paths) == 1
     monkeypatch.setattr(launch, "current_device", lambda: 5)  # another card is current
     monkeypatch.setattr(torch.cuda, "device", _as_current)
     card.launched.clear()
     mm32.matmul(a, b, kernel="tiled")
-    assert len(long_ways) == 2
+    assert len(slow_paths) == 2
     assert len(card.launched) == 1
 
 
@@ -531,39 +533,40 @@ def _as_current(index: int) -> Iterator[None]:
         yield
 
 
-def test_a_short_way_goes_with_its_entry(card: driver_stub.Driver, long_ways: list) -> None:
+def test_a_fast_path_goes_with_its_entry(card: driver_stub.Driver, slow_paths: list) -> None:
     a, b = operands()
     for _ in range(2):
         mm32.matmul(a, b, kernel="simt")
-    assert len(long_ways) == 1
+    assert len(slow_paths) == 1
     prepared.CACHE.clear()
     mm32.matmul(a, b, kernel="simt")
-    assert len(long_ways) == 2
+    assert len(slow_paths) == 2
 
 
-def test_addresses_that_are_not_aligned_take_the_long_way(card: driver_stub.Driver, long_ways: list) -> None:
-    """Though shapes and strides are those of a call that was: its kernel loads 16 bytes at once."""
+def test_addresses_that_are_not_aligned_take_the_slow_path(card: driver_stub.Driver, slow_paths: list) -> None:
+    """They do so even with the shapes and strides of an earlier call whose addresses were aligned: its kernel loads 16 bytes at
+    once."""
     (a, b), bias = operands(), torch.randn(32)
     for _ in range(2):
         mm32.matmul(a, b, bias=bias, kernel="simt")
-    assert len(long_ways) == 1
+    assert len(slow_paths) == 1
 
     def shifted(t: torch.Tensor) -> torch.Tensor:
         return torch.randn(t.numel() + 1)[1:].view(t.shape)
 
     for given in ((shifted(a), b, bias), (a, shifted(b), bias), (a, b, shifted(bias))):
-        long_ways.clear()
+        slow_paths.clear()
         mm32.matmul(*given[:2], bias=given[2], kernel="simt")
-        assert len(long_ways) == 1
-    long_ways.clear()
+        assert len(slow_paths) == 1
+    slow_paths.clear()
     mm32.matmul(a, b, bias=bias, kernel="simt")
-    assert long_ways == []
+    assert slow_paths == []
 
 
-def test_what_is_forgotten_while_a_call_runs_has_no_short_way(
-    card: driver_stub.Driver, long_ways: list, monkeypatch: pytest.MonkeyPatch
+def test_what_is_forgotten_while_a_call_runs_has_no_fast_path(
+    card: driver_stub.Driver, slow_paths: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by mm32.set_workspace_limit in another thread: the plan was made with the old limit."""
+    """mm32.set_workspace_limit in another thread does this, for example: the plan was made with the old limit."""
     a, b = operands()
     learn = fast_path.learn
 
@@ -575,21 +578,21 @@ def test_what_is_forgotten_while_a_call_runs_has_no_short_way(
         patch.setattr(fast_path, "learn", cleared)
         mm32.matmul(a, b, kernel="simt")
     assert not any(prepared.CACHE.seen.values())
-    long_ways.clear()
+    slow_paths.clear()
     mm32.matmul(a, b, kernel="simt")
-    assert len(long_ways) == 1
+    assert len(slow_paths) == 1
 
 
-def test_short_ways_of_one_form_are_few(card: driver_stub.Driver, long_ways: list) -> None:
-    """Each is tried in turn: of more, calls would take longer than by the long way."""
+def test_fast_paths_of_one_form_are_few(card: driver_stub.Driver, slow_paths: list) -> None:
+    """They are tried in turn, so with more of them calls would take longer than on the slow path."""
     _, b = operands()
     for number in range(fast_path.MAX_STATES + 3):
         mm32.matmul(torch.randn(64, 96 + 4 * number)[:, :96], b, kernel="simt")
     assert [len(states) for states in prepared.CACHE.seen.values()] == [fast_path.MAX_STATES]
 
 
-def test_a_plan_that_is_dropped_takes_its_short_way_along(
-    card: driver_stub.Driver, long_ways: list, monkeypatch: pytest.MonkeyPatch
+def test_a_plan_that_is_dropped_takes_its_fast_path_along(
+    card: driver_stub.Driver, slow_paths: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = operands()
     mm32.matmul(a, b, kernel="simt")
@@ -607,7 +610,7 @@ def test_in_a_forked_process_torch_says_so(card: driver_stub.Driver, monkeypatch
     assert not isinstance(raised.value, LaunchError)
 
 
-def test_no_memory_for_a_workspace_on_the_short_way(card: driver_stub.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_memory_for_a_workspace_on_the_fast_path(card: driver_stub.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = operands(64, 8192, 64)
     mm32.matmul(a, b, kernel="simt")
     assert card.launched[-1].entry == "mm32_reduce"
@@ -621,8 +624,8 @@ def test_no_memory_for_a_workspace_on_the_short_way(card: driver_stub.Driver, mo
     assert card.launched[-1].entry == "mm32_simt"
 
 
-def test_how_much_python_the_short_way_is(card: driver_stub.Driver) -> None:
-    """Functions called, in Python and C: what the host's time follows, on any machine."""
+def test_how_much_python_the_fast_path_is(card: driver_stub.Driver) -> None:
+    """The number of functions called, in Python and C, is bounded: on any machine the host's time follows from it."""
     a, b = operands()
     weight = torch.randn(32, 96)
     assert calls_made(lambda: mm32.matmul(a, b, kernel="tiled")) <= 40
@@ -630,7 +633,7 @@ def test_how_much_python_the_short_way_is(card: driver_stub.Driver) -> None:
 
 
 def test_a_packed_call_does_hardly_more_than_a_plain_one(card: driver_stub.Driver) -> None:
-    """It asks besides whether the source is what was packed, and what torch was asked for."""
+    """In addition it only checks whether the source is still what was packed, and which precision torch was asked for."""
     a, b, bias = *operands(40, 300, 30), torch.randn(30)
     packed_b, plain, frozen = mm32.pack(b), mm32.nn.Linear(300, 30).eval(), mm32.nn.Linear(300, 30).eval()
     mm32.freeze(frozen)
@@ -645,12 +648,13 @@ def test_a_packed_call_does_hardly_more_than_a_plain_one(card: driver_stub.Drive
         assert calls_made(product(packed_b)) <= calls_made(lambda: mm32.matmul(a, b, kernel="tensorcore")) + 8
         linear = calls_made(lambda: mm32.linear(a, b.T, bias, kernel="tensorcore"))
         assert calls_made(lambda: mm32.linear(a, packed_b, bias)) <= linear + 8
-        # A frozen layer asks besides for its weight's state, its stream, transforms and captures.
+        # A frozen layer also checks its weight's state, its stream, transforms and captures.
         assert calls_made(lambda: frozen(a)) <= calls_made(lambda: plain(a)) + 36
 
 
 def test_a_first_call_imports_nothing() -> None:
-    """Once mm32 is imported: neither sympy, which torch._check imports, nor what compiles, where nothing has to be."""
+    """Once mm32 is imported, a call imports neither sympy, which torch._check would import, nor the compiler if nothing has to be
+    compiled."""
     program = """
         import sys
         import pytest, torch

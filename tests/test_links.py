@@ -1,4 +1,4 @@
-"""Links of README.md and docs/ lead somewhere: in the repository, in the built site, and in a package index's description."""
+"""The links of README.md and docs/ have targets: in the repository, in the built site, and in a package index's description."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PICTURE = re.compile(r'(?:src|srcset)="([^"]+)"')
 
 
 def links(page: Path) -> list[tuple[str, str]]:
-    """Text and target of each link that is not a URL, outside of code."""
+    """Return the text and the target of each link that is not a URL, outside of code."""
     return LINK.findall(re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL))
 
 
@@ -42,7 +42,7 @@ def test_links_lead_to_files_of_the_repository(page: Path) -> None:
 
 @pytest.fixture
 def hatch_build(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module, where hatchling need not be installed."""
+    """The module hatch_build, for which hatchling need not be installed."""
     for name, attribute in (
         ("metadata.plugin", "MetadataHookInterface"),
         ("builders.hooks.plugin", "BuildHookInterface"),

@@ -62,7 +62,8 @@ def randn(*shape: int, run: Runner) -> torch.Tensor:
 
 @pytest.mark.parametrize("stored", MATRIX_STORES)
 def test_storage_and_sizes(run: Runner, stored: str, rng: random.Random) -> None:
-    """A in this storage against B in all others, sizes around tile edges, alignment 0 to 3 elements off, output anywhere."""
+    """A in this storage is multiplied by B in any storage, with sizes around tile edges, 0 to 3 elements off alignment, into any
+    output."""
     for other in MATRIX_STORES:
         for _ in run.many(4, 25):
             m, n, k = rng.choice(SIZES), rng.choice(SIZES), rng.choice(SIZES)
@@ -74,7 +75,8 @@ def test_storage_and_sizes(run: Runner, stored: str, rng: random.Random) -> None
 
 @pytest.mark.parametrize("stored", MATRIX_STORES)
 def test_narrow_products(run: Runner, stored: str, rng: random.Random) -> None:
-    """M or N of 1 to 17, the wide operand in this storage, around narrow.cu's tiles and pieces, K long enough to be split."""
+    """M or N is 1 to 17, with the wide operand in this storage, sizes around narrow.cu's tiles and pieces, and K up to where it
+    is split."""
     for width in range(1, 18):
         for _ in run.many(1, 6):
             rows, k = rng.choice((1, 9, 63, 128, 132, 300)), rng.choice((1, 7, 64, 255, 256, 1025, 2060, 9000))
@@ -101,7 +103,7 @@ def test_zero_and_one(run: Runner, layout: str, seed: int) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_many_tiles(run: Runner, layout: str, seed: int) -> None:
-    """Large enough for the large tiles, and for several blocks along M and N; not multiples of anything."""
+    """Sizes are large enough for the large tiles and for several blocks along M and N, and not multiples of anything."""
     for m, n, k in ((1537, 1665, 35), (1100, 3456, 20), (130, 70, 1027), (3, 5, 4099)):
         a = Placed(randn(m, k, run=run), MATRIX_STORES[LAYOUTS[layout][0]], run.device)
         b = Placed(randn(k, n, run=run), MATRIX_STORES[LAYOUTS[layout][1]], run.device)
@@ -166,7 +168,7 @@ def test_epilogue(run: Runner, activation: str | None, bias: str, rng: random.Ra
 
 @pytest.mark.parametrize("activation", [None, *names()])
 def test_activation_values(run: Runner, activation: str | None) -> None:
-    """With K = 1 and B = 1 the result is the activation itself, over its whole range; NaN and infinities as torch's."""
+    """With K = 1 and B = 1 the result is the activation itself, over its whole range; NaN and infinities are torch's."""
     points = torch.cat([torch.tensor(SPECIAL), torch.linspace(-110, 110, 4001), torch.linspace(-6, 6, 4001)])
     z = points.to(run.device)
     got = run(z[:, None], torch.ones(1, 1, device=run.device), activation=activation)[:, 0]
@@ -191,7 +193,7 @@ def test_relu_keeps_nan(run: Runner) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sizes", [(70, 45, 37), (70, 13, 37), (12, 70, 37)], ids=str)
 def test_nonfinite_values_spread_as_torchs(run: Runner, layout: str, sizes: tuple[int, int, int], seed: int) -> None:
-    """An infinity or NaN in an operand reaches its row or column and nothing else."""
+    """An infinity or NaN in an operand reaches its row or column of the result and nothing else."""
     m, n, k = sizes
     bad = [float("nan"), float("inf"), -float("inf")]
     for x, y in itertools.product(bad, [0.0, 1.0, *bad]):
@@ -221,7 +223,7 @@ def test_overflow_is_infinite(run: Runner) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_integers_are_exact(run: Runner, layout: str, seed: int) -> None:
-    """Sums of integers below 2^24 have no rounding, in any order: equal, not close."""
+    """Sums of integers below 2^24 are not rounded in any order, so results must be equal, not only close."""
     for m, n, k, top in ((65, 63, 1000, 100), (129, 33, 4, 2047), (1, 300, 33, 700), (257, 130, 17, 900)):
         a = torch.randint(-top, top + 1, (m, k), device=run.device).float()
         b = torch.randint(-top, top + 1, (k, n), device=run.device).float()
@@ -259,7 +261,7 @@ def test_depth_zero_is_the_epilogue_of_zeros(run: Runner, sizes: tuple[int, int,
 def test_rounding_errors_do_not_add_up(
     run: Runner, values: str, layout: str, sizes: tuple[int, int], seed: int
 ) -> None:
-    """Over a long K rounding errors must be of random sign: their norm grows as sqrt(K) u, where that of an accumulator that
+    """Over a long K rounding errors must have random signs: their norm grows as sqrt(K) u, while that of an accumulator that
     rounds toward zero grows as K u. 0.6 sqrt(K) u is twice cuBLAS's figure and an eighteenth of a truncating accumulator's."""
     m, n, k = *sizes, 8192
     make = torch.randn if values == "normal" else torch.rand
@@ -290,7 +292,7 @@ def test_linear_is_the_nt_layout(run: Runner, seed: int) -> None:
 
 
 def test_a_view_that_negates(run: Runner, seed: int) -> None:
-    """The imaginary part of a conjugate is a view whose values are minus what lies in memory."""
+    """The imaginary part of a conjugate is a view whose values are the negatives of those in memory."""
     z = torch.complex(randn(9, 7, run=run), randn(9, 7, run=run))
     a, b = z.conj().imag, randn(7, 5, run=run)
     assert a.is_neg()
@@ -298,7 +300,7 @@ def test_a_view_that_negates(run: Runner, seed: int) -> None:
 
 
 def test_every_option_reaches_the_result(run: Runner, seed: int) -> None:
-    """An option that is dropped on the way must show: results with each differ from the one without."""
+    """A dropped option would show here: the result with each option differs from the plain one and from the others."""
     a, b, bias = randn(8, 9, run=run), randn(9, 10, run=run), randn(10, run=run)
     plain = run(a, b)
     seen = [run(a, b, bias=bias), *(run(a, b, activation=name) for name in names())]
@@ -307,11 +309,11 @@ def test_every_option_reaches_the_result(run: Runner, seed: int) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# That the checks above would see a fault
+# The checks above see every kind of fault
 
 
 def beside(t: torch.Tensor, distance: int) -> torch.Tensor:
-    """The element that lies so far from a tensor's first."""
+    """Return the element of memory at this distance from a tensor's first one."""
     return t.as_strided((), (), t.storage_offset() + distance)
 
 

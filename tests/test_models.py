@@ -1,5 +1,5 @@
-"""The models of examples/models/: their mathematics, their float64 truth, and the harness that runs them. On a card, that mm32's
-errors are no larger than torch fp32's."""
+"""The models of examples/models/: their mathematics, their float64 truth, and the harness that runs them. On a card, mm32's
+errors must not be larger than those of torch's fp32."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def load(name: str) -> ModuleType:
 
 
 class Seen(TorchDispatchMode):
-    """Counts operators, and keeps the dtypes of the floating-point tensors that they return; scalars aside, for torch's
-    optimizers count their steps in a float32."""
+    """A mode that counts operators, and keeps the dtypes of the floating-point tensors that they return. Scalars are left out,
+    because torch's optimizers count their steps in a float32."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,14 +67,14 @@ def test_the_truth_is_float64_throughout(name: str) -> None:
 def test_errors_are_those_of_fp32(name: str) -> None:
     for model in load(name).make("cpu", True):
         errors = model.judge(model.prepare(torch.float32)(), model.prepare(torch.float64)())
-        # Seen: 1.3e-6 for Newton-Schulz' update, at most 7e-7 for all else. TF32's would be 1e-4 and more.
+        # Measured: 1.3e-6 for Newton-Schulz' update, at most 7e-7 for all else. TF32's errors would be 1e-4 and more.
         for quantity, error in errors.items():
             assert 1e-8 < error <= 5e-6, (model.name, quantity)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_states_start_equal_and_apart(name: str) -> None:
-    """A step on one state leaves what the next state starts from as it was, though it updates its own weights."""
+    """A step updates its own weights, but leaves what the next state starts from unchanged."""
     for model in load(name).make("cpu", True):
         first = {q: [t.clone() for t in ts] for q, ts in model.prepare(torch.float64)().items()}
         assert all(e <= 1e-13 for e in models.relative_errors(model.prepare(torch.float64)(), first).values())
@@ -84,7 +84,7 @@ def test_states_start_equal_and_apart(name: str) -> None:
     "name", [name if name == "newton_schulz" else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 )
 def test_a_script_runs_from_the_command_line(name: str) -> None:
-    load(name)  # or is skipped, where it lacks a package
+    load(name)  # skips the test if a package is missing
     done = subprocess.run(
         [sys.executable, SCRIPTS / f"{name}.py", "--small"], capture_output=True, text=True, timeout=300
     )
@@ -105,7 +105,7 @@ def test_the_transformers_products_are_torchs_own() -> None:
     inference, training = load("transformer").make("cpu", True)
     with Seen() as seen:
         inference.prepare(torch.float32)()
-    # For each of 2 layers: the projections to q, k and v, of the heads, and of the two halves of the MLP; q k' and p v.
+    # Each of 2 layers has 4 addmm: the projection to q, k and v, that of the heads, and the MLP's two; and 2 bmm: q k' and p v.
     assert {op: seen.operators[op] for op in ("addmm", "bmm", "mm")} == {"addmm": 8, "bmm": 4, "mm": 1}
     with Seen() as seen:
         training.prepare(torch.float32)()
@@ -147,7 +147,7 @@ def test_derivatives_of_a_network_agree_with_differences(seed: int) -> None:
 
 
 def test_the_pinn_learns() -> None:
-    """Steps lower the residual's gradient from where it starts, by the optimizer that the step runs."""
+    """The optimizer that the step runs makes the gradient smaller than it was at the start."""
     step = load("pinn").make("cpu", True)[0].prepare(torch.float32)
     norms = [math.hypot(*(float(g.norm()) for g in step()["gradient"])) for _ in range(30)]
     assert norms[-1] < 0.5 * norms[0]
@@ -244,7 +244,7 @@ def test_settings_are_what_they_say_and_leave_nothing() -> None:
 
 
 def stepping(raises: Callable[[], bool]) -> models.Model:
-    """A model whose float32 outcome is off by 1e-3, and whose step fails where `raises()`."""
+    """Return a model whose float32 outcome is off by 1e-3, and whose float32 step fails if `raises()` is true."""
 
     def prepare(dtype: torch.dtype) -> models.Step:
         def step() -> models.Outcome:
@@ -267,7 +267,7 @@ def test_a_row_has_times_errors_and_failures(capsys: pytest.CaptureFixture[str])
         assert result["errors"]["x"] == pytest.approx(1e-3, rel=1e-3)
         assert 0 < result["low"] <= result["seconds"] <= result["high"]
     assert row["results"]["torch"]["speedup"] == 1
-    assert row["results"]["mm32"]["kernels"] == {}  # no product in it
+    assert row["results"]["mm32"]["kernels"] == {}  # the step has no product
     assert row["results"]["mm32"]["tiers"] == {}
     lines = models.table(row).splitlines()
     assert lines[2] == "torch TF32  failed: not positive-definite"
@@ -277,7 +277,7 @@ def test_a_row_has_times_errors_and_failures(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_row_has_the_tiers_of_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts of before the step, and of the other settings, are not in it."""
+    """The counts from before the step, and those of the other settings, are not included."""
     model, calls = stepping(lambda: False), 0
 
     def stats() -> Stats:
@@ -320,5 +320,5 @@ def test_mm32_is_as_accurate_as_fp32_in_a_model(name: str) -> None:
         assert sum(ours["kernels"].values()) > 0, (model.name, ours)
         for quantity, error in torchs["errors"].items():
             assert ours["errors"][quantity] <= 1.5 * error, (model.name, quantity, ours["errors"], torchs["errors"])
-            # The gauge sees what TF32 does to the same step.
+            # The same errors do show what TF32 does to the step.
             assert "failed" in tf32 or tf32["errors"][quantity] > 10 * ours["errors"][quantity], (model.name, quantity)

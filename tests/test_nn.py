@@ -1,4 +1,5 @@
-"""mm32.nn.Linear: torch.nn.Linear in all but how it computes. Frozen layers: test_nn_frozen.py; models: test_nn_models.py."""
+"""mm32.nn.Linear is torch.nn.Linear in all but how it computes. Frozen layers are in test_nn_frozen.py, models in
+test_nn_models.py."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from support.nn import DEVICES, close, linear_calls
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
-    """What the layers ask of mm32.linear: the activation."""
+    """The activation of each call that the layers make of mm32.linear."""
     return linear_calls(monkeypatch)
 
 
@@ -108,7 +109,7 @@ def test_what_is_no_tensor_is_torchs_error(other: type[nn.Linear]) -> None:
 
 
 class OnlyLinear(torch.Tensor):
-    """A wrapper that implements torch.nn.functional.linear and no product else, as quantized weights do."""
+    """A wrapper that implements torch.nn.functional.linear and no other product, as quantized weights do."""
 
     @staticmethod
     def __new__(cls, held: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What mm32.nn.Linear keeps of its weight: nothing, unless it is frozen; then the packed weight, until the weight changes."""
+"""What mm32.nn.Linear keeps of its weight: nothing unless it is frozen, then the packed weight until the weight changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.gpu import assert_close, reference
 from support.nn import DEVICES, Block, close, frozen_layer
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Nothing is kept: a result is right after any write
+# A layer that is not frozen keeps nothing, so its result is right after any write
 
 
 @pytest.fixture
@@ -52,14 +52,14 @@ def other_strides(layer: nn.Linear) -> None:
 
 
 def by_numpy(layer: nn.Linear) -> None:
-    """What torch cannot see at all."""
+    """Change the weight in a way that torch cannot see: by numpy on the CPU, by .data on a card."""
     if layer.weight.is_cuda:
         layer.weight.data.neg_()
     else:
         layer.weight.detach().numpy()[:] *= -1
 
 
-# What a frozen layer sees, and packs its weight again.
+# Changes that a frozen layer notices, so that it packs its weight again.
 COUNTED: dict[str, Callable[[nn.Linear], object]] = {
     "in_place": lambda layer: layer.weight.mul_(-1),
     "element": lambda layer: layer.weight[0].zero_(),
@@ -96,7 +96,7 @@ def test_right_after_any_write(change: str, device: str, packings: list, seed: i
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_ema_swap_between_two_evaluations(device: str, packings: list, seed: int) -> None:
-    """As EMA libraries do it: averaged weights in for an evaluation, by writes that torch does not count, and out again."""
+    """EMA libraries put averaged weights in for an evaluation, and take them out again, by writes that torch does not count."""
     model, x = mm32.replace_linear(Block()).to(device).eval(), torch.randn(5, 300, device=device)
     plain = Block().to(device).eval()
     averaged = {name: torch.randn_like(p) * 0.1 for name, p in model.named_parameters()}
@@ -113,7 +113,7 @@ def test_an_ema_swap_between_two_evaluations(device: str, packings: list, seed: 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_averaged_models(device: str, seed: int) -> None:
-    """torch.optim.swa_utils: a deep copy that is written to after each step, and swapped in."""
+    """torch.optim.swa_utils keeps a deep copy, which it writes to after each step and which is used instead of the model."""
     model, x = mm32.replace_linear(Block()).to(device), torch.randn(5, 300, device=device)
     averaged = torch.optim.swa_utils.AveragedModel(
         model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5), use_buffers=True
@@ -131,7 +131,7 @@ def test_averaged_models(device: str, seed: int) -> None:
     with torch.no_grad():
         mm32.freeze(averaged)
         frozen = averaged(x)
-        averaged.update_parameters(model)  # by torch._foreach_lerp_, which torch does not count on a GPU
+        averaged.update_parameters(model)  # uses torch._foreach_lerp_, whose writes torch does not count on a GPU
         mm32.freeze(averaged)
         plain.load_state_dict(averaged.module.state_dict())
         close(averaged(x), plain(x))
@@ -160,12 +160,12 @@ def test_a_replayed_graph_writes_the_weight(how: str, seed: int) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Frozen. On the CPU an operand "packed" is the tensor alone: when it is made and let go is the same.
+# Frozen layers. On the CPU a packed operand is only the tensor, but it is made and dropped at the same times as on a card.
 
 
 @pytest.fixture
 def matmuls(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
-    """What the layers ask of mm32.matmul and mm32.linear: whether the weight was packed."""
+    """For each call that the layers make of mm32.matmul and mm32.linear: whether the weight was packed."""
     seen: list[dict] = []
 
     def noted(real: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -244,7 +244,7 @@ def test_packed_again_after_a_change(change: str, device: str, packings: list, m
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_optimizer_step_is_seen(device: str, packings: list, seed: int) -> None:
-    """Evaluation between steps of a model that stays in eval mode: nothing but the weight's count tells."""
+    """A model that stays in eval mode is evaluated between steps: only the count of the weight's changes tells of them."""
     layer, x = frozen_layer(300, 7, device=device), torch.randn(5, 300, device=device)
     optimizer = torch.optim.Adam(layer.parameters(), 0.1)
     for _ in range(3):
@@ -256,7 +256,7 @@ def test_an_optimizer_step_is_seen(device: str, packings: list, seed: int) -> No
 
 
 class Quiet(torch.optim.SGD):
-    """Whose steps torch does not count, as it does not those of fused optimizers on a GPU."""
+    """An optimizer whose steps torch does not count, like those of fused optimizers on a GPU."""
 
     @torch.no_grad()
     def step(self) -> None:
@@ -266,7 +266,8 @@ class Quiet(torch.optim.SGD):
 
 
 def test_a_step_is_seen_by_every_layer_that_has_the_weight(packings: list, seed: int) -> None:
-    """Also of a weight that a call was given, and not by layers that are no longer frozen or have another."""
+    """A layer also sees a step of a weight that one of its calls was given. Layers that are no longer frozen, or have another
+    weight, do not."""
     one, two, other = (frozen_layer(300, 7, bias=False) for _ in range(3))
     two.weight = one.weight
     given, x = nn.Parameter(torch.randn(7, 300)), torch.randn(5, 300)
@@ -291,7 +292,7 @@ def test_a_step_is_seen_by_every_layer_that_has_the_weight(packings: list, seed:
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["unfrozen_again", "frozen"])
 def test_torch_can_swap_a_frozen_weight(frozen: bool, packings: list, seed: int) -> None:
-    """As Module.to does with DTensors, and with all parameters where this is set: two layers have one weight here."""
+    """Module.to swaps DTensors, and all parameters if torch is set so, as here. Two layers share one weight."""
     model = nn.Sequential(mm32.nn.Linear(300, 300, bias=False), mm32.nn.Linear(300, 300, bias=False)).eval()
     model[1].weight, x = model[0].weight, torch.randn(5, 300)
     mm32.freeze(model)
@@ -319,7 +320,7 @@ def test_a_change_of_the_bias_needs_no_packing(packings: list, seed: int) -> Non
 
 
 def test_a_computed_weight_is_not_kept(packings: list, caplog: pytest.LogCaptureFixture, seed: int) -> None:
-    """Parametrizations make a new weight for each call, which may lie where the last one lay."""
+    """Parametrizations compute a new weight for each call, which may be at the address of the last one."""
     one, two = (torch.nn.utils.parametrizations.weight_norm(mm32.nn.Linear(20, 7)).eval() for _ in range(2))
     torch.nn.utils.parametrize.remove_parametrizations(two, "weight")
     x = torch.randn(5, 20)
@@ -348,7 +349,7 @@ def test_functional_calls_use_the_weights_they_are_given(packings: list, seed: i
 
 
 def test_inference_tensors_are_not_kept(packings: list, seed: int) -> None:
-    """Their changes are not counted."""
+    """torch does not count the changes of inference tensors."""
     with torch.inference_mode():
         layer, x = frozen_layer(20, 7), torch.randn(5, 20)
         layer(x)
@@ -358,7 +359,7 @@ def test_inference_tensors_are_not_kept(packings: list, seed: int) -> None:
 
 
 def test_a_weight_that_is_no_matrix_is_not_packed(packings: list, caplog: pytest.LogCaptureFixture) -> None:
-    """As FSDP1 leaves them between calls."""
+    """FSDP1 leaves weights like this between calls."""
     layer = mm32.nn.Linear(3, 3).eval()
     layer.weight = nn.Parameter(torch.randn(9))
     with caplog.at_level(logging.WARNING, "mm32"):
@@ -425,7 +426,7 @@ def test_what_cannot_be_frozen(caplog: pytest.LogCaptureFixture, seed: int) -> N
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_frozen_model(device: str, packings: list, seed: int) -> None:
-    """All of its layers; shared ones once; and the same values as before."""
+    """All of its layers are packed, shared ones once, and its values are as before."""
     model, x = mm32.replace_linear(Block()).to(device).eval(), torch.randn(5, 300, device=device)
     with torch.no_grad():
         expected = model(x)
@@ -433,7 +434,7 @@ def test_a_frozen_model(device: str, packings: list, seed: int) -> None:
         close(model(x), expected)
         assert len(packings) == 7
         for p in model.parameters():
-            p.data.mul_(-0.5)  # not counted: to freeze it again is how a frozen model sees it
+            p.data.mul_(-0.5)  # torch does not count this, so a frozen model sees it only when it is frozen again
         mm32.freeze(model)
         assert len(packings) == 14
         got = model(x)
@@ -454,7 +455,7 @@ def plain(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("before", [False, True], ids=["changed", "packed"])
 @pytest.mark.parametrize("transform", ["jvp", "jacfwd", "vmap", "no_grad_inside_grad"])
 def test_transforms_leave_nothing_behind(transform: str, before: bool, device: str, packings: list, seed: int) -> None:
-    """What is packed inside a transform would be the transform's, and be gone with it."""
+    """A packed weight that was made inside a transform would belong to it, and be gone when it ends."""
     layer = frozen_layer(300, 7, device=device, activation="tanh")
     x, tangent = torch.randn(5, 300, device=device), torch.randn(5, 300, device=device)
 
@@ -473,7 +474,7 @@ def test_transforms_leave_nothing_behind(transform: str, before: bool, device: s
         "no_grad_inside_grad": lambda f: torch.func.grad(no_grad_inside(f))(x),
     }[transform]
     with torch.no_grad():
-        if not before:  # what is packed is of another weight
+        if not before:  # then the packed weight is no longer the layer's
             layer.weight.mul_(-1)
         for _ in range(2):
             torch.testing.assert_close(run(layer), run(lambda x: plain(layer, x)), rtol=1e-4, atol=1e-4)
@@ -493,7 +494,7 @@ def test_an_ensemble_by_functional_call(seed: int) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_traced_layer_sees_later_weights(device: str, packings: list, seed: int) -> None:
-    """Panels would stay in the graph as they were when it was traced."""
+    """The graph must have the weight itself: panels would stay in it as they were when it was traced."""
     layer = frozen_layer(300, 7, device=device, activation="tanh")
     x = torch.randn(5, 300, device=device)
     with torch.no_grad():
@@ -578,7 +579,7 @@ def test_exported(gradients: bool, strict: bool, packings: list, seed: int) -> N
 
 
 def test_symbolically_traced(seed: int) -> None:
-    """torch.fx's own proxies are no tensors: the layer is torch.nn.functional.linear there."""
+    """torch.fx's proxies are not tensors, so the layer is torch.nn.functional.linear for them."""
     model, x = mm32.replace_linear(nn.Sequential(nn.Linear(20, 7), nn.ReLU())), torch.randn(5, 20)
     close(torch.fx.symbolic_trace(model)(x), model(x))
 
@@ -586,7 +587,8 @@ def test_symbolically_traced(seed: int) -> None:
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("frozen", [False, True])
 def test_torchscript(frozen: bool, seed: int) -> None:
-    """Scripted and traced, saved and loaded: mm32's operator, with its gradients; the model itself stays what it was."""
+    """A model that is scripted or traced, saved and loaded has mm32's operator with its gradients. The original model is not
+    changed."""
     model, x = nn.Sequential(nn.Linear(20, 30), nn.GELU(), nn.Linear(30, 7, bias=False), nn.ReLU()), torch.randn(5, 20)
     mm32.replace_linear(model).eval()
     if frozen:
@@ -649,7 +651,7 @@ def test_memory_is_let_go(seed: int) -> None:
 
 @pytest.mark.gpu
 def test_a_graph_sees_later_weights(seed: int) -> None:
-    """Captured, a layer reads the weight itself: a replay computes with what it holds then; eager calls stay right too."""
+    """A captured layer reads the weight itself, so a replay uses the weight's values at that time. Eager calls stay right too."""
     layer, x = mm32.nn.Linear(700, 300, device="cuda").eval(), torch.randn(65, 700, device="cuda")
     with torch.no_grad():
         layer(x), mm32.freeze(layer)(x)
@@ -666,11 +668,12 @@ def test_a_graph_sees_later_weights(seed: int) -> None:
 
 @pytest.mark.gpu
 def test_other_streams_wait_for_the_packing(seed: int) -> None:
-    """Packed late on one stream, used at once on another: the second waits for it, as nothing else makes it."""
+    """A weight is packed late on one stream and used at once on another. The layer must make the second stream wait, since
+    nothing else does."""
     layer, x = frozen_layer(700, 300, device="cuda"), torch.randn(65, 700, device="cuda")
     with torch.no_grad():
         expected = layer(x)
-        layer.weight.mul_(1)  # the next call packs it again
+        layer.weight.mul_(1)  # makes the next call pack it again
         torch.cuda.synchronize()
         first, second = torch.cuda.Stream(), torch.cuda.Stream()
         with torch.cuda.stream(first):

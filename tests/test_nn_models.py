@@ -1,4 +1,5 @@
-"""What mm32.replace_linear does to a model: which layers and activations it takes; models train and compile as before."""
+"""What mm32.replace_linear does to a model: which layers and activations it replaces, and that models train and compile as
+before."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from support.nn import DEVICES, MODULES, Block, close, linear_calls
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
-    """What the layers ask of mm32.linear: the activation."""
+    """The activation of each call that the layers make of mm32.linear."""
     return linear_calls(monkeypatch)
 
 
@@ -98,7 +99,7 @@ def test_activations_are_fused(name: str, calls: list[dict], seed: int) -> None:
 
 
 class Watched(nn.Sequential):
-    """A Sequential that keeps what lies between its modules."""
+    """A Sequential that returns the output of each of its modules."""
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:  # type: ignore[override]
         return [x := module(x) for module in self]
@@ -234,7 +235,8 @@ def test_a_model_without_a_linear_layer_is_warned_of(recwarn: pytest.WarningsRec
     many = nn.ModuleList(type(f"Kind{i}", (nn.Module,), {})() for i in range(20))
     with pytest.warns(UserWarning, match=r"types Kind0, (Kind\d+, ){7}\.\.\.: nothing was replaced"):
         mm32.replace_linear(many)
-    # What has such layers, or had them before a first call, or keeps them because of the filter or their kind: not a word.
+    # There is no warning for a model that has such layers, had them before a first call, or keeps them because of the filter or
+    # their kind.
     for some in (Block(), mm32.replace_linear(Block()), nn.Sequential(Special(4, 4))):
         mm32.replace_linear(some)
     mm32.replace_linear(Block(), filter=lambda name, layer: False)
@@ -281,7 +283,8 @@ def test_a_model_compiles_whole(device: str, seed: int) -> None:
 
 
 def compilations(model: nn.Module, other: nn.Module, dynamic: bool | None, device: str) -> int:
-    """How often a model is compiled for several sizes, trained and evaluated in turn; gradients and values are `other`'s."""
+    """Return how often a model is compiled if it is trained and evaluated in turn with several sizes. Asserts that gradients and
+    values are `other`'s."""
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(model, fullgraph=True, backend=counter, dynamic=dynamic)
@@ -308,7 +311,7 @@ def test_a_model_trains_compiled_as_often_as_torchs(dynamic: bool | None, device
     torch._dynamo.reset()
 
 
-# On a CPU test_compiled.py has inductor, on operators.
+# test_compiled.py tests inductor on a CPU with operators.
 @pytest.mark.compiler
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), DEVICES[1]])
 def test_a_model_by_inductor(device: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +335,7 @@ def test_checkpointed(device: str, seed: int) -> None:
 
 @pytest.mark.gpu
 def test_a_model_with_reduce_overhead(seed: int) -> None:
-    """Captured in a graph, replayed with other inputs and with later weights."""
+    """The model is captured in a graph, and replayed with other inputs and with later weights."""
     torch._dynamo.reset()
     model = mm32.replace_linear(Block()).cuda().eval()
     compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
@@ -347,7 +350,7 @@ def test_a_model_with_reduce_overhead(seed: int) -> None:
 
 
 def test_activations_may_stay_where_they_are(seed: int) -> None:
-    """So that a Sequential can be taken apart, and edited."""
+    """With fuse=False they do, so that a Sequential can be taken apart and edited."""
     model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
     x = torch.randn(6, 4)
     expected = model[:1](x), model(x)

@@ -1,5 +1,5 @@
-"""The numerics model: its parts against slow or exact arithmetic, its errors against the proved bound and the card's figures,
-and what it decides for inputs of which the tier is known, and for inputs made to fool the accept test."""
+"""The numerics model: its parts against slow or exact arithmetic, its errors against the proved bound and the card's figures, and
+its decisions for inputs whose tier is known and for inputs made to fool the accept test."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def packed(a: Array, b: Array, products: int = 3, scaled_lo: bool = False) -> tu
 
 
 def accepted(a: Array, b: Array, tier: str = FP16X3) -> np.ndarray:
-    """(M, N): the pairs of a row and a column that a tier's accept test accepts, and of which neither is alone."""
+    """Return (M, N): the pairs of a row and a column that a tier's accept test accepts, with neither recomputed alone."""
     products, scaled_lo = numerics.PRODUCTS[tier], tier == SCALED_LO
     test = accept.accept_test(a.shape[1], products, scaled_lo)
     x, y = (accept.stats(rows, row_scales.scales(rows), products, scaled_lo) for rows in (a, b.T.copy()))
@@ -66,7 +66,7 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 def constexpr(*sources: str) -> dict[str, float]:
-    """The constexpr numbers of kernel sources, by name."""
+    """Return the constexpr numbers of kernel sources, by name."""
     found: dict[str, float] = {}
     for source in sources:
         for line in re.findall(
@@ -107,7 +107,7 @@ def test_constants_are_the_kernels() -> None:
 
 
 def test_formulas_are_the_kernels() -> None:
-    """Where a kernel's constant is an expression: its words."""
+    """Constants that are expressions in a kernel are compared as text."""
     panels, hi_lo, pack, decide, cancel = (
         (KERNELS / name).read_text() for name in ("panels.cuh", "hi_lo.cuh", "pack.cu", "decide.cuh", "cancel.cuh")
     )
@@ -166,7 +166,7 @@ def test_a_scaled_lo_keeps_what_it_says(x: float) -> None:
 
 
 def test_a_scaled_lo_keeps_what_is_2_to_the_24_below_the_largest(rng: np.random.Generator) -> None:
-    """In rows that were read whole, 22 bits of it, where lo as it is keeps no more than 15."""
+    """In rows that were read whole, it keeps 22 bits of such elements, while an unscaled lo keeps no more than 15."""
     a = f32(np.where(np.arange(512) % 2, 2.0**-24, 1) * rng.uniform(1, 2, (4, 512)))
     assert row_scales.scales(a).exact.all()
     lost = {}
@@ -195,7 +195,7 @@ def test_bf16_rounds_to_nearest_even() -> None:
 
 
 def test_split_bounds_are_reached() -> None:
-    """1 + 2^-10 - 4095 * 2^-23 loses 2^-23, with a lo that is 2^-11 of it; squared with itself, 8 u."""
+    """1 + 2^-10 - 4095 * 2^-23 loses 2^-23, with a lo that is 2^-11 of it; multiplied by itself, it has an error of 8 u."""
     x = f32(1 + 2.0**-10 - 4095 * 2.0**-23)
     hi, lo = numerics.split(x)
     assert float(hi + lo) - float(x) == -(2.0**-23)
@@ -235,7 +235,8 @@ def test_the_sample(k: int) -> None:
 
 
 def test_rows_that_span_much_are_read_whole_with_their_neighbours(rng: np.random.Generator) -> None:
-    """32 rows at a time; then the largest element is at 2^14, though no sample has it, and the call has a scaled lo."""
+    """32 rows are read at a time. Then the largest element is scaled to 2^14, though no sample has it, and the call has a scaled
+    lo."""
     rows = normal(rng, 80, 1000)
     rows[40, ::2] *= 2.0**-20
     rows[50, 9] = 1e6 if 9 not in row_scales.sampled(1000) else np.nan
@@ -249,7 +250,7 @@ def test_rows_that_span_much_are_read_whole_with_their_neighbours(rng: np.random
     assert found.level[50] < found.level[41] - 10
     assert not row_scales.scales(rows[:32]).wide
     rows = normal(rng, 80, 1000)
-    rows[7, 20] = 2.0**15  # no row around it is read whole: the accept test sees it
+    rows[7, 20] = 2.0**15  # no row around it is read whole, so only the accept test sees it
     assert not row_scales.scales(rows).wide
 
 
@@ -261,7 +262,8 @@ def test_sparse_rows_ask_for_a_scaled_lo(count: int, wide: bool) -> None:
 
 
 def test_long_k_has_a_scaled_lo(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small elements are counted over all of K, and 128 samples stand against them: normal data were recomputed one by one."""
+    """Small elements are counted over all of K, but compared with only 128 samples: without a scaled lo, normal data would be
+    recomputed one by one."""
     a, b = normal(rng, 12, 2**20), normal(rng, 2**20, 8)
     decision = deciding.decide(a, b, lower_tier=True)
     assert decision.tier == numerics.SCALED_LO
@@ -276,7 +278,7 @@ def test_long_k_has_a_scaled_lo(rng: np.random.Generator, monkeypatch: pytest.Mo
 
 
 def by_fractions(acc: float, a: list[float], b: list[float], kept: int, least: int) -> float:
-    """The same instruction in rational numbers, element by element."""
+    """Compute one element of the same instruction in rational numbers."""
 
     def exponent(x: float) -> int:
         return int(np.frexp(x)[1]) - 1
@@ -318,7 +320,7 @@ def test_an_instruction(bf16: bool, power: int, rng: np.random.Generator) -> Non
 
 
 def test_the_order_of_the_products_is_the_kernels() -> None:
-    """lo*hi, mid*mid, hi*lo, mid*hi, hi*mid, hi*hi, as tensorcore.cu issues them."""
+    """The order is lo*hi, mid*mid, hi*lo, mid*hi, hi*mid, hi*hi, as tensorcore.cu issues them."""
     text = (KERNELS / "tensorcore.cu").read_text()
     six = text[text.index("#if MM32_PRODUCTS == 6") : text.index("if constexpr (SCALED_LO)")]
     parts = ["hi", "mid", "lo"]
@@ -334,7 +336,7 @@ def one_of_each_scheme(
 
 
 def test_the_multiply_by_another_way(rng: np.random.Generator) -> None:
-    """One K-block of each scheme, written out: which planes are multiplied, in which order, and where sums are promoted."""
+    """The test writes out one K-block of each scheme: which planes are multiplied, in which order, where sums are promoted."""
     for _, _, (x, y) in one_of_each_scheme(rng, 64):
         names = ("hi", "lo") if x.products == 3 else ("hi", "mid", "lo")
         a, b = dict(zip(names, x.planes, strict=True)), dict(zip(names, y.planes, strict=True))
@@ -359,7 +361,7 @@ def test_the_multiply_by_another_way(rng: np.random.Generator) -> None:
         assert np.array_equal(numerics.multiply(x, y), f32(np.ldexp(acc, undo)))
         if not x.scaled_lo:
             continue
-        # Promoted every 16 of K, all products with lo are in the first sum.
+        # With promotion every 16 of K, all products with lo are in the first sum.
         total = f32(add(small, ("hi", "hi"), 0))
         for k in range(1, 4):
             total = total + f32(add(np.zeros((5, 6)), ("hi", "hi"), k))
@@ -387,7 +389,8 @@ def test_truncation_bias_is_there_without_promotion_and_gone_with_it(rng: np.ran
 
 
 def test_promoting_every_32_makes_up_for_what_ampere_keeps_less(rng: np.random.Generator) -> None:
-    """K=8192, one sign: 24 bits and 8 products at a time leave twice Hopper's bias in 64 of K, and no more than it in 32."""
+    """With K=8192 and one sign, 24 bits and 8 products at a time leave twice Hopper's bias in 64 of K, and about
+    Hopper's bias in 32."""
     a, b = rng.random((24, 8192), np.float32), rng.random((8192, 24), np.float32)
 
     def error(**options: int) -> float:
@@ -411,7 +414,7 @@ def test_the_order_of_inline_packing_is_the_kernels() -> None:
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("block", [64, 16])
 def test_an_order_of_k_is_that_of_permuted_operands(parts: int, block: int, rng: np.random.Generator) -> None:
-    """Within each 64 of K, the last of which is not full: the same bits as with columns of A and rows of B moved by hand."""
+    """An order within each 64 of K, of which the last is not full, gives the same bits as moving columns of A and rows of B."""
     a, b = normal(rng, 6, 1100), normal(rng, 1100, 5)
     sides = packed(a, b)
     places = [64 * i + p for i in range(18) for p in numerics.INLINE_ORDER]
@@ -447,7 +450,7 @@ def test_promoting_every_16_and_either_order_keep_the_bound(
 
 
 def test_promoting_every_16_leaves_less_of_the_bias(rng: np.random.Generator) -> None:
-    """Short K, one sign: what is left is the bias of tensor cores (the reason for PROMOTE = 1 there)."""
+    """With a short K and one sign, the remaining error is the bias of tensor cores (the reason for PROMOTE = 1 there)."""
     a, b = rng.random((32, 128), np.float32), rng.random((128, 32), np.float32)
     every = {promote: normwise(numerics.matmul(a, b, inline_pack=True, promote=promote)[0], a, b) for promote in (1, 4)}
     assert every[1] < 0.6 * every[4]
@@ -458,7 +461,7 @@ def test_promoting_every_16_leaves_less_of_the_bias(rng: np.random.Generator) ->
 
 
 def test_figures_of_the_card(rng: np.random.Generator) -> None:
-    """The H200's, for M=2048 N=4096; a maximum over fewer elements is smaller."""
+    """The figures are the H200's for M=2048 N=4096; a maximum over fewer elements, as here, is smaller."""
     a, b = normal(rng, 32, 8192), normal(rng, 8192, 32)
     c, decision = numerics.matmul(a, b)
     assert not decision.recomputed.any()
@@ -487,7 +490,8 @@ def test_wide_data_keep_the_bounds(tier: str, phi: float, k: int, rng: np.random
 
 
 def test_cancelling_sums_need_24_bits(rng: np.random.Generator) -> None:
-    """1 + 1e-3 N against alternating signs: of fp16x3's 22 bits little is left, of bf16x6's 24 more than of fp32's sums."""
+    """For 1 + 1e-3 N against alternating signs, little is left of fp16x3's 22 bits, but more of bf16x6's 24 than of fp32's
+    sums."""
     a = f32(1 + 1e-3 * normal(rng, 24, 1024))
     b = f32((1 + 1e-3 * normal(rng, 1024, 24)) * np.where(np.arange(1024) % 2, -1, 1)[:, None])
     split, whole = numerics.product(a, b, FP16X3), numerics.product(a, b, BF16X6)
@@ -509,10 +513,10 @@ def test_cancellation_is_told_from_random_signs(k: int, parts: int, rng: np.rand
     assert cancelling.cancels(*cancelled, parts)
     for scale in (2.0**-28, 2.0**28):
         assert cancelling.cancels(f32(scale * cancelled[0]), cancelled[1], parts)
-    assert not cancelling.cancels(f32(2.0**70 * cancelled[0]), cancelled[1], parts)  # squares overflow
+    assert not cancelling.cancels(f32(2.0**70 * cancelled[0]), cancelled[1], parts)  # because squares overflow
     assert cancelling.least_power(np.zeros_like(a), b) == 0
     assert not cancelling.cancels(a * np.nan, b, parts)
-    cancelled[0][3], cancelled[0][5] = np.nan, np.inf  # of other rows they say nothing
+    cancelled[0][3], cancelled[0][5] = np.nan, np.inf  # they say nothing about other rows
     assert cancelling.cancels(*cancelled, parts)
 
 
@@ -541,11 +545,11 @@ def test_one_hot_copies(k: int, rng: np.random.Generator) -> None:
     for precision in ("fp32", "bf16x6"):
         c, decision = numerics.matmul(a, b, precision, lower_parts=1)
         assert decision.tier == BF16X6 or k < 8
-        assert np.array_equal(c, exact(a, b)) or k < 8  # fp16x3 is asked for K / 4 products at most
+        assert np.array_equal(c, exact(a, b)) or k < 8  # fp16x3 must have at most K / 4 products
 
 
 def test_scale_is_undone_across_the_whole_range(rng: np.random.Generator) -> None:
-    """Rows and columns by powers of two: the same bits, shifted, as long as they stay normal numbers."""
+    """Rows and columns times powers of two give the same bits, shifted, as long as the results stay normal numbers."""
     a, b = normal(rng, 12, 200), normal(rng, 200, 13)
     plain = numerics.matmul(a, b)[0].astype(np.float64)
     rows, columns = np.exp2(rng.integers(-55, 56, (12, 1))), np.exp2(rng.integers(-55, 56, (1, 13)))
@@ -563,7 +567,7 @@ def test_scale_is_undone_across_the_whole_range(rng: np.random.Generator) -> Non
 
 
 def test_zeros_are_no_counterweight() -> None:
-    """A row's one large element meets a zero, its small one carries the result; all other elements are zeros."""
+    """A row's only large element meets a zero, and its small one makes the result; all other elements are zeros."""
     a, b = np.zeros((2, 512), np.float32), np.ones((512, 2), np.float32)
     a[:, 32], a[:, 33], b[32] = 1, 2.0**-40, 0
     assert componentwise(numerics.multiply(*packed(a, b)), a, b) == 2.0**24  # all of it is lost
@@ -620,7 +624,7 @@ def test_rows_with_special_values_are_recomputed_alone(
 def test_with_many_rows_that_are_not_finite_multiply_adds_compute_everything(
     side: int, precision: str, rng: np.random.Generator
 ) -> None:
-    """More than one in 16."""
+    """Many means more than one row in 16."""
     for count, all_of_it in ((2, False), (3, True), (40, True)):
         a, b = normal(rng, 40, 200), normal(rng, 200, 40)
         (a if side == 0 else b.T)[:count, 5] = np.nan
@@ -631,12 +635,12 @@ def test_with_many_rows_that_are_not_finite_multiply_adds_compute_everything(
 
 
 def wide(rng: np.random.Generator, *shape: int, sigma: float) -> Array:
-    """(U - 1/2) exp(sigma N)."""
+    """Return (U - 1/2) exp(sigma N)."""
     return f32(rng.uniform(-0.5, 0.5, shape) * np.exp(sigma * rng.standard_normal(shape)))
 
 
 def decades(rng: np.random.Generator, k: int) -> tuple[Array, Array]:
-    """A D and D^-1 B, D over 12 decades."""
+    """Return A D and D^-1 B, where D spans 12 decades."""
     scale = 10 ** rng.uniform(-6, 6, k)
     return f32(normal(rng, 40, k) * scale), f32(normal(rng, k, 36) / scale[:, None])
 
@@ -664,14 +668,14 @@ def test_what_the_tiers_are_for(rng: np.random.Generator) -> None:
 
 
 def steep_row(rng: np.random.Generator, k: int) -> Array:
-    """Too few products with columns of which half are zeros."""
+    """Return a row that has too few products with columns of which half the elements are zeros."""
     row = np.zeros(k)
     row[rng.permutation(k)[:15]] = [*rng.uniform(1, 2, 10), *[2.0**-40] * 5]
     return f32(row)
 
 
 def unseen_row(rng: np.random.Generator, k: int) -> Array:
-    """No sample has its 20 large elements, and what they add to |A||B| is not seen there."""
+    """Return a row with 20 large elements that no sample has, so that samples do not show what they add to |A||B|."""
     row = rng.uniform(1, 2, k) * np.where(np.arange(k) % 2, 2.0**-50, 2.0**-30)
     row[np.setdiff1d(np.arange(k), row_scales.sampled(k))[:20]] = 1
     return f32(row)
@@ -680,7 +684,7 @@ def unseen_row(rng: np.random.Generator, k: int) -> Array:
 @pytest.mark.parametrize("lower_parts", [None, 1])
 @pytest.mark.parametrize("steep", [True, False])
 def test_one_bad_row_is_recomputed_alone(steep: bool, lower_parts: int | None, rng: np.random.Generator) -> None:
-    """It is not accepted with most columns, or has too few elements."""
+    """A row is bad if it is not accepted with most columns, or has too few elements."""
     a, b = normal(rng, 200, 600), np.maximum(normal(rng, 600, 70), 0)
     a[150, 5:] = 0
     if steep:
@@ -699,10 +703,10 @@ def test_one_bad_row_is_recomputed_alone(steep: bool, lower_parts: int | None, r
 def test_a_few_rows_that_hang_on_one_element_are_recomputed_alone(
     k: int, inline_pack: bool, rng: np.random.Generator
 ) -> None:
-    """fp32 is as good as exact there: it loses all the rest beside that element, and the split's own error would remain."""
+    """fp32 is as good as exact for them: beside that element it loses all the rest. The split's own error would remain."""
     a, b = normal(rng, 40, k), normal(rng, k, 30)
     a[5] = f32(2.0 ** rng.uniform(-60, -50, k))
-    a[5, 3:20] = 2.0**-26  # elements that are not small: enough of them
+    a[5, 3:20] = 2.0**-26  # enough elements that are not small
     a[5, 3] = 1.37
     for lower_parts in (None, 1):
         c, decision = numerics.matmul(a, b, inline_pack=inline_pack, lower_parts=lower_parts)
@@ -715,8 +719,8 @@ def test_a_few_rows_that_hang_on_one_element_are_recomputed_alone(
 
 @pytest.mark.parametrize("lower_parts", [None, 1])
 def test_the_largest_element_decides_where_samples_cannot(lower_parts: int | None, rng: np.random.Generator) -> None:
-    """A row that is read whole: its largest element times what it meets is so large that nothing is lost; but not where that is
-    zero, in 30 of 70 columns."""
+    """In a row that is read whole, the largest element times its partner is so large that nothing is lost, except where the
+    partner is zero, in 30 of 70 columns."""
     a, b = normal(rng, 200, 600), normal(rng, 600, 70)
     a[150] = unseen_row(rng, 600)
     c, decision = numerics.matmul(a, b, lower_parts=lower_parts)
@@ -732,7 +736,8 @@ def test_the_largest_element_decides_where_samples_cannot(lower_parts: int | Non
 
 @pytest.mark.parametrize("many", [False, True])
 def test_with_inline_packing_a_lower_tier_asks_for_steep_rows(many: bool, rng: np.random.Generator) -> None:
-    """If a piece of C that it tries is rejected: it is where all of C is one piece. Otherwise their pairs are recomputed."""
+    """With many steep rows the piece of C that is tried, here all of C, is rejected, and a lower tier computes it. Otherwise the
+    steep rows or their pairs are recomputed."""
     a, b = normal(rng, 30, 600), np.maximum(normal(rng, 600, 30), 0)
     a[5 : 15 if many else 6] = steep_row(rng, 600)
     _, decision = numerics.matmul(a, b, inline_pack=True)
@@ -747,7 +752,7 @@ def test_with_inline_packing_a_lower_tier_asks_for_steep_rows(many: bool, rng: n
 
 def test_tiles_with_more_than_a_few_bad_rows_are_recomputed_whole(rng: np.random.Generator) -> None:
     clean, b = normal(rng, 1100, 300), normal(rng, 300, 80)
-    for count, rows, tiles in ((64, 64, 0), (65, 0, 128)):  # LISTED
+    for count, rows, tiles in ((64, 64, 0), (65, 0, 128)):  # LISTED is 64
         a = clean.copy()
         a[3 : 3 + count, 5] = np.inf
         c, decision = numerics.matmul(a, b)
@@ -759,7 +764,7 @@ def test_tiles_with_more_than_a_few_bad_rows_are_recomputed_whole(rng: np.random
 
 
 def test_some_pairs_are_recomputed_alone(rng: np.random.Generator) -> None:
-    """The larger elements of a row meet zeros of two columns; what is left is too small even for a scaled lo."""
+    """The larger elements of a row meet zeros of two columns; the rest is too small even for a scaled lo."""
     a, b = f32(rng.uniform(1, 2, (40, 640))), f32(rng.uniform(1, 2, (640, 50)))
     a[5, 100:500] *= 2.0**-40
     b[:100, 7:9], b[500:, 7:9] = 0, 0
@@ -791,7 +796,7 @@ def test_what_is_too_small_for_bf16x6_is_recomputed(rng: np.random.Generator) ->
 
 @pytest.mark.parametrize("precision", ["bf16x6", "fp32"])
 def test_products_of_small_elements_do_not_underflow(precision: str) -> None:
-    """Both rows span up to 2^90, and the large elements meet zeros: fp32 has 2^-20."""
+    """Rows of both operands span up to 2^90, and the large elements meet zeros; the products, about 2^-20, are normal in fp32."""
     for reach in (20, 32, 40, 45):
         a, b = np.zeros((40, 64), np.float32), np.zeros((64, 40), np.float32)
         a[:, 0], a[:, 1] = 2.0 ** (2 * reach - 10), 2.0**-10 * (1 + 2.0**-11)
@@ -811,7 +816,7 @@ FEW = (
 @pytest.mark.parametrize("lower_parts", [None, 1])
 @pytest.mark.parametrize("name", FEW)
 def test_families_keep_the_promise(name: str, lower_parts: int | None) -> None:
-    """An error no larger than an fp32 dot product's, or 4 u, by both gauges."""
+    """The error is no larger than an fp32 dot product's, or 4 u, by both gauges."""
     (family,) = families.named([name])
     a, b = family.inputs(48, 640, 40, device="cpu")
     truth, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
@@ -823,8 +828,8 @@ def test_families_keep_the_promise(name: str, lower_parts: int | None) -> None:
 
 
 def adversary(rng: np.random.Generator, rows: int, k: int) -> Array:
-    """Rows with structure that a count can overlook: magnitudes of a wide or narrow range, constants at the worst of the
-    split, blocks and sprinkles of zeros, a few elements alone."""
+    """Return rows with structure that a count can overlook: magnitudes of a wide or narrow range, the constant that is worst for
+    the split, blocks and sprinkles of zeros, a few elements alone."""
     x = rng.uniform(1, 2, (rows, k)) * rng.choice([-1, 1], (rows, k) if rng.random() < 0.5 else (1, 1))
     if rng.random() < 0.3:
         x = np.full((rows, k), 1 + 2.0**-10 - 4095 * 2.0**-23)
@@ -865,7 +870,7 @@ def test_nothing_that_is_accepted_passes_the_bound(tier: str, rng: np.random.Gen
 
 
 def test_truncation_at_its_worst_stays_below_the_bound() -> None:
-    """One product of the block at 1, all others just under the last place that is kept."""
+    """One product of the block is 1, all others are just below the last place that is kept."""
     a, b = np.full((1, 64), 2.0**-13 * (1 - 2.0**-11), np.float32), np.full((64, 1), 2.0**-12, np.float32)
     a[0, 0], b[0, 0] = 1.0, 1.0
     sides = packed(a, b)
@@ -874,7 +879,7 @@ def test_truncation_at_its_worst_stays_below_the_bound() -> None:
     assert error < 64
     error = componentwise(numerics.multiply(*sides, block=32), a, b)
     assert 15 < error <= numerics.bound(64, "mma")
-    b[1:] *= 2  # Ampere's last place
+    b[1:] *= 2  # now just below the last place that Ampere keeps
     error = componentwise(numerics.multiply(*packed(a, b), block=32, **AMPERE), a, b)
     assert 30 < error <= numerics.bound(64, "mma", **AMPERE)
 

@@ -1,4 +1,5 @@
-"""The operators as torch sees them: schema, fake tensors, gradients, autocast, subclasses, and the way past the dispatcher."""
+"""The operators as torch sees them: schema, fake tensors, gradients, autocast, subclasses, and calls that bypass the
+dispatcher."""
 
 from __future__ import annotations
 
@@ -36,12 +37,13 @@ def test_opcheck(shapes: str, device: str, seed: int) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("activation", [None, *names()])
 def test_opcheck_of_options(activation: str | None, device: str, seed: int) -> None:
-    """Every activation, precision and kernel; each with something else, as none changes what torch sees of the others."""
+    """Every activation, precision and kernel is checked. They are paired arbitrarily, since none changes what torch sees of the
+    others."""
     a, b, bias = make((3, 4), device), make((4, 5), device, requires_grad=True), make((5,), device, requires_grad=True)
     number = 0 if activation is None else 1 + names().index(activation)
     precision, kernel = PRECISIONS[number % len(PRECISIONS)], ("auto", "naive", "dot", "tiled", "simt")[number % 5]
     if device == "cuda" and precision == "bf16x6":
-        kernel = "auto"  # the others have it not
+        kernel = "auto"  # the others do not have this precision
     opcheck(torch.ops.mm32.matmul.default, (a, transposed(b), bias, activation, precision, kernel))
 
 
@@ -49,7 +51,7 @@ def test_opcheck_of_options(activation: str | None, device: str, seed: int) -> N
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kernel", ["auto", *KERNELS])
 def test_opcheck_of_kernels(kernel: str, precision: str, seed: int) -> None:
-    """With sizes that have edges, and operands that are stored transposed."""
+    """opcheck passes with sizes that have edges, and with operands that are stored transposed."""
     if precision == "ieee" and kernel in EMULATED_KERNELS:
         with pytest.raises(ValueError, match="promises fp32 multiply-adds only"):
             mm32.matmul(make((3, 4), "cuda"), make((4, 5), "cuda"), kernel=kernel, precision=precision)
@@ -151,7 +153,7 @@ def test_autocast_does_not_lower_gradients(device: str, seed: int) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_autocast_does_not_convert(device: str, seed: int) -> None:
-    """What an autocast layer hands on is half precision: it is refused, not converted in silence."""
+    """The result of an autocast layer has half precision: it is refused, not silently converted."""
     a, b = make((33, 65), device), make((65, 17), device)
     with torch.autocast(device, torch.bfloat16):
         half = torch.matmul(a, b)
@@ -225,7 +227,7 @@ def test_explain_on_the_cpu_says_so() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Subclasses and modes of Python's
+# Python subclasses and modes
 
 
 class Plain(torch.Tensor):
@@ -233,7 +235,7 @@ class Plain(torch.Tensor):
 
 
 class Noting(torch.Tensor):
-    """Notes what its __torch_function__ is asked for."""
+    """A subclass that records what its __torch_function__ is asked for."""
 
     asked: list[object]
 
@@ -244,7 +246,7 @@ class Noting(torch.Tensor):
 
 
 class Doubled(torch.Tensor):
-    """A wrapper that stands for twice what it holds: its __torch_dispatch__ gives every operator the doubled values."""
+    """A wrapper that stands for twice the tensor it holds: its __torch_dispatch__ gives every operator the doubled values."""
 
     @staticmethod
     def __new__(cls, held: torch.Tensor) -> torch.Tensor:
@@ -325,7 +327,7 @@ def test_wrong_options_are_named_where_gradients_are_recorded() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The way past the dispatcher is taken where nothing else would happen, and only there
+# Calls bypass the dispatcher exactly where it would do nothing else
 
 
 def goes_past(*tensors: torch.Tensor) -> bool:
@@ -335,7 +337,7 @@ def goes_past(*tensors: torch.Tensor) -> bool:
 @pytest.mark.parametrize("device", DEVICES)
 def test_plain_tensors_go_past_the_dispatcher(device: str, seed: int) -> None:
     a, b, bias, out = make((3, 4), device), make((4, 5), device), make((5,), device), torch.empty(3, 5, device=device)
-    mm32.matmul(a, b)  # the first call on a device tells what its tensors look like
+    mm32.matmul(a, b)  # from the first call on a device mm32 learns what its tensors look like
     assert goes_past(a, b)
     assert goes_past(a, b, bias, out)
     assert goes_past(a[:, ::2], transposed(b)[::2])
@@ -420,7 +422,7 @@ assert mm32.verify.verify is verify
 
 
 def test_the_operators_are_three() -> None:
-    """Packed operands are optional arguments, not operators of their own. DTensors have one of theirs."""
+    """Packed operands are optional arguments, not operators of their own. DTensors have a fourth operator."""
     names = {name.split("::")[1] for name in torch._C._dispatch_get_all_op_names() if name.startswith("mm32::")}
     assert names == {"matmul", "matmul_out", "pack", "sharded_matmul"}
     for name, first in (("matmul", 6), ("matmul_out", 7)):
@@ -430,7 +432,7 @@ def test_the_operators_are_three() -> None:
 
 
 def test_out_may_be_negated_lazily(seed: int) -> None:
-    """As the imaginary part of a conjugated tensor is."""
+    """The imaginary part of a conjugated tensor is such an output."""
     a, b, bias = torch.randn(3, 4), torch.randn(4, 5), torch.randn(5)
     base = torch.zeros(3, 5, dtype=torch.cfloat)
     out = base.conj().imag

@@ -1,5 +1,5 @@
-"""The wheel and the source distribution: what they hold, what they say of themselves, that an index shows their description, and
-that the wheel works alone."""
+"""The wheel and the source distribution: what they contain, what their metadata say, that an index can show their description,
+and that the wheel works alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow  # `make package` runs them in every .ci/run
 
 
 def call(*command: object, expect: tuple[int, ...] = (0,), **options: object) -> str:
-    """What it prints: on standard error too, where it is to fail."""
+    """Run a command and return what it prints; if it is expected to fail, also what it prints on standard error."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, **options)  # type: ignore[call-overload]
     assert done.returncode in expect, done.stdout + done.stderr
     return done.stdout if 0 in expect else done.stdout + done.stderr
@@ -35,7 +35,7 @@ def call(*command: object, expect: tuple[int, ...] = (0,), **options: object) ->
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The wheel, made from the source distribution, and that."""
+    """The wheel and the source distribution that it was made from."""
     folder = tmp_path_factory.mktemp("dist")
     call(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
@@ -108,7 +108,8 @@ def test_an_index_can_show_the_description(built: tuple[Path, Path]) -> None:
 
 
 def test_the_wheel_works_without_a_checkout(built: tuple[Path, Path], tmp_path: Path) -> None:
-    """In an environment of its own, which finds torch and the rest in this one's, as packages without their .pth files."""
+    """It works in an environment of its own, which finds torch and other packages in this one's folders, without their .pth
+    files."""
     venv.create(tmp_path / "bare", with_pip=True)
     python = tmp_path / "bare" / "bin" / "python"
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MM32"))}
@@ -138,12 +139,12 @@ def test_the_wheel_works_without_a_checkout(built: tuple[Path, Path], tmp_path: 
     assert "there are linear_relu, nn, nt, small, tn, tt, tt_relu" in run(
         command, "verify", "--example", "zz", expect=(2,)
     )
-    # On a CPU both sides are torch: faster, slower or not clear.
+    # On a CPU both sides are torch, so the candidate may be faster, slower or neither.
     page = run(command, "verify", "--example", "small", "--trials", "1", expect=(0, 1, 3))
     assert page.splitlines()[-1].startswith("SAME, ")
     assert "left out:" not in page
 
 
 def _parents() -> list[str]:
-    """The folders of packages that this environment sees beyond its own, of an environment that it was made from."""
+    """Return the package folders on this environment's path, also those of an environment that it was made from."""
     return [path for path in sys.path if path.endswith("-packages")]

@@ -1,4 +1,4 @@
-"""Operands packed beforehand: what they take the place of, what they refuse, how they are planned."""
+"""Operands packed beforehand: where they replace tensors, what is refused, how they are planned."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 @pytest.fixture(autouse=True)
 def _panels(panels_only: None) -> None:
-    """Calls without packed operands pack theirs too: only then are there the same bits to compare with."""
+    """Makes calls without packed operands pack theirs too: only then do they have the same bits."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def test_takes_the_place_of_a_tensor(sides: str, device: str, seed: int) -> None
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_square_weight_has_to_be_transposed_for_linear(device: str, seed: int) -> None:
-    """Its shape does not say so."""
+    """Its shape does not tell whether it was transposed, but its strides do."""
     x, weight, bias = (torch.randn(*s, device=device) for s in ((9, 300), (300, 300), (300,)))
     assert_close(mm32.linear(x, mm32.pack(weight.T), bias), *reference(x, weight.T, bias))
     for packed in (mm32.pack(weight), mm32.pack(weight.T.contiguous())):
@@ -82,7 +82,7 @@ def test_one_packed_b_for_batches_and_vectors(shape: tuple[int, ...], device: st
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", ["batch", "expanded", "expanded_rows", "one_row", "vector"])
 def test_one_packed_a_for_batches_and_vectors(case: str, device: str, seed: int) -> None:
-    """A batch that would otherwise be rows of one taller A must not be: A was packed as it is."""
+    """A batch must not be merged into the rows of one taller A, as it otherwise would be: A was packed as it is."""
     a = torch.randn(1 if case == "one_row" else 5, 300, device=device)
     a = a[:1].expand(5, 300) if case == "expanded_rows" else a
     b = torch.randn(*((300,) if case == "vector" else (3, 300, 7) if case == "batch" else (300, 7)), device=device)
@@ -177,10 +177,10 @@ def test_opcheck_of_batches_and_vectors(shape: tuple[int, ...], device: str, see
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_packed_inside_transforms(device: str, seed: int) -> None:
-    """Made inside and used there; vmap's samples are one batch, which is read as it is."""
+    """An operand can be packed inside a transform and used there; vmap's samples are one batch, which is read without packing."""
     a, b = torch.randn(9, 300, device=device), torch.randn(3, 300, 7, device=device)
     before = torch._C._functorch._is_vmap_fallback_enabled()
-    torch._C._functorch._set_vmap_fallback_enabled(False)  # no loop over the samples
+    torch._C._functorch._set_vmap_fallback_enabled(False)  # a loop over the samples is an error
     try:
         reasons = []
 
@@ -220,7 +220,8 @@ def test_autocast_and_inference_mode(seed: int) -> None:
         assert torch.equal(mm32.matmul(a, mm32.pack(b)), mm32.matmul(a, b))
     with torch.inference_mode():
         made_there = mm32.pack(torch.randn(4, 5))
-        made_there.source.zero_()  # inference tensors do not count their changes: this is not seen, and said so
+        # torch does not count the changes of inference tensors, so this one is not seen, as is documented.
+        made_there.source.zero_()
         assert torch.equal(mm32.matmul(a, made_there), torch.zeros(3, 5))
 
 
@@ -340,7 +341,7 @@ def test_what_cannot_be_packed_is_refused() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What it says of itself
+# What it says about itself
 
 
 def test_on_the_cpu_nothing_is_packed_and_it_says_so() -> None:
@@ -361,7 +362,7 @@ def test_on_the_cpu_nothing_is_packed_and_it_says_so() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("again", [copy.deepcopy, copy.copy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_copies(again: Callable, device: str, seed: int) -> None:
-    """A copy is packed from its own source, and is not the original's fault."""
+    """A copy is an operand packed from a source of its own, with the same values."""
     a, b = torch.randn(3, 300, device=device), torch.randn(300, 5, device=device)
     one = mm32.pack(b, precision="tf32")
     two = again(one)
@@ -382,7 +383,7 @@ def random_problem(rng: random.Random) -> gemm.Gemm:
 
 
 def test_the_multiply_is_that_of_an_unpacked_call() -> None:
-    """The same tiles and parts of K, so the same sums: all that differs is the order in which the work is put on the card."""
+    """It has the same tiles and parts of K, and so the same sums: only the order of the work on the card differs."""
     rng = random.Random(1)
     for _ in range(300):
         problem = random_problem(rng)
@@ -404,12 +405,13 @@ def test_the_multiply_is_that_of_an_unpacked_call() -> None:
                 "DECIDES": 0,
             }
             assert all(launch.grid(problem) >= 1 for launch in made.launches)
-            # To pack beside the multiply is worth it from a tenth of it on: at that edge packing less in turn is not faster.
+            # Packing beside the multiply pays from a tenth of the multiply's time on. At that edge, packing less and one after
+            # the other is not faster.
             assert dict(made.estimates)["tensorcore"] <= 1.05 * dict(plain.estimates)["tensorcore"]
 
 
 def test_a_multiply_of_packed_operands_does_not_pack_inline(all_tiles: None) -> None:
-    """Where a call without packed operands would: then the form is another, and its sums are in another order."""
+    """It does not, even where a call without packed operands would: that is another form, with sums in another order."""
     rng = random.Random(3)
     inline = 0
     for _ in range(200):
@@ -444,10 +446,10 @@ def test_mma_multiplies_packed_operands_too(kernel: str) -> None:
 
 
 def launch_form(launch: planning.Launch) -> tuple:
-    """What decides a launch's sums: not how operands came to be packed, nor when it starts."""
+    """Return what decides a launch's sums; how operands were packed and when the launch starts do not."""
     left_out = ("A_LOAD", "B_LOAD", "A_UNIT_ROWS", "B_UNIT_ROWS") if launch.source != "emulated/fallback.cu" else ()
     constants = tuple((name, value) for name, value in launch.constants if name not in left_out)
-    block = launch.block if launch.entry != "mm32_scale" else 0  # it has more threads where it has fewer blocks
+    block = launch.block if launch.entry != "mm32_scale" else 0  # mm32_scale has more threads if it has fewer blocks
     return launch.entry, constants, block, launch.shared
 
 
@@ -480,7 +482,7 @@ def test_a_plan_reads_a_packed_operand_where_packing_has_put_it(precision: str) 
 def test_both_packed_leaves_only_the_verdict_and_the_sums() -> None:
     space = planning.plan(from_layout("nt", 300, 200, 8000), H200, "auto", (True, True)).workspace
     decision = -(-planning.emulated.DECISION_BYTES // 256) * 256
-    flags = 2 * 4 * 128  # what mm32_scale leaves behind the stats
+    flags = 2 * 4 * 128  # what mm32_scale writes after the stats
     assert space.lower is None
     assert space.bytes == decision + flags + 4 * 300 * 200 * (space.parts if space.parts > 1 else 0)
 

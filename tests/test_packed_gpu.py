@@ -28,7 +28,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(autouse=True)
 def _panels(panels_only: None) -> None:
-    """Calls without packed operands pack theirs too: only then are there the same bits to compare with."""
+    """Makes calls without packed operands pack theirs too: only then do they have the same bits."""
 
 
 def placed(rows: int, columns: int, store: str, values: torch.Tensor | None = None, offset: int = 0) -> Placed:
@@ -71,7 +71,7 @@ def test_the_same_bits(a_store: str, b_store: str, sides: str, precision: str, r
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_same_bits_where_packing_overlaps(layout: str, seed: int) -> None:
-    """Sizes at which an unpacked call packs beside the multiply, and a packed one may too, for the other operand."""
+    """At these sizes an unpacked call packs beside the multiply, and a packed one may do so for the other operand."""
     stores = {"n": "row", "t": "col"}
     for m, n, k in ((2048, 4096, 2048), (4096, 300, 4096), (256, 4096, 4096)):
         a, b = placed(m, k, stores[layout[0]]), placed(k, n, stores[layout[1]])
@@ -94,7 +94,7 @@ def test_the_same_bits_for_batches(seed: int) -> None:
 def test_within_the_bound_of_a_call_that_splits_its_own_operands(
     layout: str, sides: str, all_tiles: None, seed: int
 ) -> None:
-    """With all tiles there are: another order of the sums, the same bound."""
+    """With all existing tiles the sums may be in another order, but keep the same bound."""
     stores = {"n": "row", "t": "col"}
     for m, n, k in SIZES:
         a, b = placed(m, k, stores[layout[0]]), placed(k, n, stores[layout[1]])
@@ -141,12 +141,12 @@ def test_the_fallback_reads_the_source(how: str, sides: str, layout: str, seed: 
     assert torch.equal(got.isnan(), plain.isnan())
     if how[:3] in ("nan", "inf"):
         assert same_bits(got.nan_to_num(), plain.nan_to_num())
-    else:  # the other operand's lo is scaled as that of the packed one is, and the tier may be another
+    else:  # the other operand's lo is scaled like that of the packed one, and the tier may differ
         assert_close(got, *reference(x, y, None, "relu", "tensorcore"), what=how)
 
 
 def test_a_verdict_is_on_the_call_not_on_the_operand(seed: int) -> None:
-    """Operand B suits one A and not another: the path is chosen anew in each call, also after one that took the other."""
+    """Operand B suits one A and not another: each call chooses its path anew, also after a call that took the other."""
     a, b = torch.randn(70, 700, device="cuda"), torch.randn(700, 90, device="cuda")
     packed_b, bad = mm32.pack(b), a.clone()
     bad[3, 3] = float("nan")
@@ -160,7 +160,7 @@ def test_a_verdict_is_on_the_call_not_on_the_operand(seed: int) -> None:
 
 @pytest.mark.parametrize("sizes", [(70, 90, 700), (768, 640, 4096)])
 def test_operands_of_which_one_alone_needs_a_scaled_lo(sizes: tuple[int, int, int], seed: int) -> None:
-    """Each was packed by itself, one with a scaled lo and one without: their panels do not belong together."""
+    """Each was packed by itself, one with a scaled lo and one without, so their panels do not fit together."""
     m, n, k = sizes
     wide, plain = (torch.rand(m, k, device="cuda") - 0.5) * torch.exp(2 * torch.randn(m, k, device="cuda")), torch.randn
     b = plain(k, n, device="cuda")
@@ -219,7 +219,7 @@ def test_a_changed_source_is_refused_on_the_card(seed: int) -> None:
 
 
 def test_captured_in_a_graph(seed: int) -> None:
-    """A replay computes with what A holds then, and with B as it was packed; also where packing is captured with it."""
+    """A replay uses A's values at that time, and B as it was packed; or, if packing is captured too, B's values at that time."""
     a, b, bias = (
         torch.randn(65, 600, device="cuda"),
         torch.randn(600, 70, device="cuda"),

@@ -1,4 +1,4 @@
-"""What is chosen: plans as data, the choice, grids, refusals, the page that explains, the list of compiled forms."""
+"""The planner: plans as data, the choice, grids, refusals, the page that explains a plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OLD = Card("Tesla T4", (7, 5), 40, 65536)
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_plan_is_data(kernel: str) -> None:
-    """Equal for equal questions, hashable, and whole after a trip through bytes."""
+    """Plans of equal questions are equal, hashable, and unchanged by pickling."""
     problem = from_layout("tt", 2048, 4096, 8192, bias=True, activation="relu")
     one, two = plan(problem, H200, kernel), plan(problem, H200, kernel)
     assert one == two
@@ -85,7 +85,7 @@ def test_a_kernel_that_does_not_exist() -> None:
 @pytest.mark.parametrize("card", [A100, SMALL, B200])
 @pytest.mark.parametrize("torch_too", [None, "fp32"])
 def test_no_other_product_stands_in_for_bf16x6(card: Card, torch_too: str | None) -> None:
-    """Of torch's product, which has not its bits, least of all."""
+    """Not even torch's product does, since its bits differ."""
     for drop_in in (False, True):
         with pytest.raises(Unplannable, match=f"^precision 'bf16x6' cannot run here: .*; {card.name} has .*'ieee'"):
             plan(from_layout("nn", 512, 512, 512, precision="bf16x6"), card, torch=torch_too, drop_in=drop_in)
@@ -157,7 +157,7 @@ def test_launches_fit_the_card(card: Card) -> None:
     "tile", [*planning.fma.SIMT_TILES, planning.fma.ACCURATE_TILE], ids=lambda t: f"{t.m}x{t.n}x{t.k}"
 )
 def test_simt_tiles_hold_together(tile: planning.fma.SimtTile) -> None:
-    """What simt.cu asserts when it is compiled, and what it takes for granted when it runs."""
+    """Each tile meets what simt.cu asserts when it is compiled, and what it assumes when it runs."""
     warps = (tile.m // (8 * tile.thread_m)) * (tile.n // (4 * tile.thread_n))
     assert tile.threads == 32 * warps
     assert tile.threads * tile.thread_m * tile.thread_n == tile.m * tile.n
@@ -171,7 +171,7 @@ def test_simt_tiles_hold_together(tile: planning.fma.SimtTile) -> None:
 
 @pytest.mark.parametrize("form", planning.fma.NARROW_FORMS, ids=lambda f: f"{f.width}-{f.tile}x{f.piece}")
 def test_narrow_forms_hold_together(form: planning.fma.NarrowForm) -> None:
-    """What narrow.cu asserts when it is compiled, and what it takes for granted when it runs."""
+    """Each form meets what narrow.cu asserts when it is compiled, and what it assumes when it runs."""
     assert form.width in (1, 2, 4, 8, 16)
     assert form.rows in (1, 2, 4, 8) if form.along_k else form.rows == 4
     assert 256 % (128 * form.depth) == 0 or form.width == 1 if form.along_k else 256 % (32 * form.depth) == 0
@@ -182,7 +182,7 @@ def test_narrow_forms_hold_together(form: planning.fma.NarrowForm) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("width", range(1, 18))
 def test_narrow_products(layout: str, width: int) -> None:
-    """simt takes the form for them, the wide operand is the one with more rows, and the width is rounded up."""
+    """simt uses the narrow form for them: the wide operand is the one with more rows, and the width is rounded up."""
     for m, n in ((4096, width), (width, 4096)):
         made = plan(from_layout(layout, m, n, 4096, bias=True), H200, "simt")
         assert made.launches[0].entry == ("mm32_narrow" if width <= 16 else "mm32_simt")
@@ -198,7 +198,8 @@ def test_narrow_products(layout: str, width: int) -> None:
 
 @pytest.mark.parametrize("card", SOME, ids=lambda c: c.name)
 def test_narrow_products_of_few_rows_share_k(card: Card) -> None:
-    """Partial sums in a workspace, then the epilogue where they are added up; one launch where there are rows enough."""
+    """Partial sums are in a workspace, and the launch that adds them applies the epilogue; with enough rows there is one launch
+    only."""
     made = plan(from_layout("nn", 8, 64, 1 << 20, bias=True, activation="relu"), card, "simt")
     multiply, reduce = made.launches
     assert (multiply.entry, reduce.entry) == ("mm32_narrow", "mm32_reduce")
@@ -215,7 +216,7 @@ def test_narrow_products_of_few_rows_share_k(card: Card) -> None:
 
 @pytest.mark.parametrize("card", SOME, ids=lambda c: c.name)
 def test_k_is_shared_where_tiles_are_few(card: Card) -> None:
-    """Partial sums in a workspace, or, where there is no memory for one, the same kernel without."""
+    """Partial sums are in a workspace. If there is no memory for it, the same kernel runs without one."""
     for sizes in ((100, 100, 100000), (256, 256, 524288), (8, 64, 1 << 20)):
         problem = from_layout("nn", *sizes, bias=True)
         shared, alone = plan(problem, card, "simt"), planning.without_workspace(problem, card, "simt")
@@ -237,8 +238,8 @@ def test_without_a_workspace_the_tensor_cores_are_still_used() -> None:
 
 @pytest.mark.parametrize("card", SOME, ids=lambda c: c.name)
 def test_the_last_wave_is_shared(card: Card) -> None:
-    """Stream-K: as many blocks as the card holds, pieces in a workspace, the epilogue in both launches; and where there is no
-    memory, whole tiles."""
+    """Stream-K has as many blocks as the card holds, pieces in a workspace, and the epilogue in both launches. If there is no
+    memory, tiles are computed whole."""
     problems = (from_layout("tn", s, s, 4095, bias=True, activation="relu") for s in range(501, 6000, 250))
     streamed = (p for p in problems if plan(p, card, "simt").launches[-1].entry == "mm32_fixup")
     problem = next(streamed)
@@ -288,7 +289,7 @@ def test_explain_has_every_launch(kernel: str) -> None:
 
 
 def test_explain_of_nothing_to_multiply() -> None:
-    """K = 0 leaves the epilogue, which simt computes; an empty result leaves nothing."""
+    """With K = 0 only the epilogue is left, which simt computes; with an empty result nothing is."""
     page = plan(from_layout("nt", 64, 32, 0), H200, "tensorcore").explain()
     assert "kernel     tensorcore: asked for by name; K is 0, and simt computes what is left" in page
     assert "layout n" in page
@@ -351,8 +352,8 @@ def test_every_kernel_takes_empty_sizes(kernel: str, sizes: tuple[int, int, int]
 
 @pytest.mark.parametrize("card", SOME, ids=lambda c: c.name)
 def test_the_emulation_runs_on_every_card(card: Card) -> None:
-    """By wgmma on Hopper, by mma.sync elsewhere, chosen where the card has 16 times as many fp16 products as fp32 ones; launches
-    overlap only on cards that can."""
+    """It runs by wgmma on Hopper and by mma.sync elsewhere, and is chosen where the card has 16 times as many fp16 products as
+    fp32 products. Launches overlap only on cards that support it."""
     problem = from_layout("tt", 2048, 4096, 8192)
     assert plan(problem, card).kernel == ("tensorcore" if card == H200 else "simt" if card == SMALL else "mma")
     made = plan(problem, card, "mma")
@@ -368,7 +369,7 @@ def test_the_emulation_runs_on_every_card(card: Card) -> None:
 
 
 def test_clusters_share_k_of_rows_that_are_recomputed() -> None:
-    """Where K is long, and only on cards that have clusters."""
+    """They do so if K is long, and only on cards that have clusters."""
     for k, cluster in ((512, 1), (1000, 1), (1024, 2), (8192, 2)):
         last = plan(from_layout("nn", 1000, 1000, k), H200, "tensorcore").launches[-1]
         assert (last.entry, last.cluster) == ("mm32_fallback", cluster)
@@ -378,7 +379,7 @@ def test_clusters_share_k_of_rows_that_are_recomputed() -> None:
 
 
 def test_few_long_rows_are_read_whole_by_clusters() -> None:
-    """Where there are fewer groups of rows than multiprocessors, several blocks have one; elsewhere each block is alone."""
+    """If there are fewer groups of rows than multiprocessors, several blocks share a group; otherwise each block is alone."""
     for (m, k, n), expected in (
         ((256, 36864, 256), (512, 8)),
         ((1024, 16384, 1024), (512, 2)),
@@ -400,7 +401,7 @@ def test_few_long_rows_are_read_whole_by_clusters() -> None:
 
 @pytest.mark.parametrize("prepacked", [(False, False), (True, False), (False, True)])
 def test_what_may_be_left_to_the_lower_tier_early(prepacked: tuple[bool, bool]) -> None:
-    """Calls that have one, whose operands are both packed in it, and that promote every 64 of K."""
+    """Calls may be that have a lower tier, pack both operands themselves, and promote every 64 of K."""
     for (m, k, n), early in (
         ((2048, 4096, 2048), 1),
         ((256, 36864, 256), 1),
@@ -414,7 +415,7 @@ def test_what_may_be_left_to_the_lower_tier_early(prepacked: tuple[bool, bool]) 
 
 
 def test_auto_leaves_short_sums_to_fp32() -> None:
-    """Where the split's own error may pass an fp32 matmul's; who names the kernel gets it."""
+    """It does so where the split's own error may exceed an fp32 matmul's. A kernel that is named explicitly still runs."""
     for card, kernel, shortest in (
         (H200, "tensorcore", planning.emulated.SHORTEST_K),
         (A100, "mma", planning.emulated.SHORT_K),
@@ -453,7 +454,7 @@ def test_torchs_product_is_a_choice_only_where_it_is_allowed() -> None:
 
 
 def test_a_drop_in_asks_about_a_call_that_was_made() -> None:
-    """Of any strides, with its own bias; mm32 pays for passes that torch would not need."""
+    """That call may have any strides, and torch's product fuses its own bias. Passes that torch would not need count for mm32."""
     problem = from_layout("nn", 512, 512, 512, bias=True)
     strided = dataclasses.replace(problem, a=dataclasses.replace(problem.a, col=3, row=3 * 512))
 
@@ -490,7 +491,8 @@ def test_prepacked_operands_take_an_emulated_kernel() -> None:
 
 
 def test_a_plan_is_made_in_half_a_millisecond() -> None:
-    """The median of many, each made for the first time; ten times that, as another program may have the processor."""
+    """This is the median of many plans, each made for the first time. Ten times that is allowed, since another program may use
+    the processor."""
     rng = random.Random(5)
     problems = [random_gemm(rng) for _ in range(200)] + [from_layout("nn", 2048, 4096, 8192)]
     taken = []

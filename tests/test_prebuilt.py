@@ -1,4 +1,4 @@
-"""Cubins that come with the package: how they are made, found, and passed over. No GPU."""
+"""Cubins that come with the package: how they are made, found, and passed over. No GPU is needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHER = (("BIAS", 1), ("ACTIVATION", 0), ("ALONG_M", 0))
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and an empty folder of cubins that came with the package: the second is given."""
+    """An empty cache, and an empty folder of cubins that come with the package, which is the fixture's value."""
     monkeypatch.setenv("MM32_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(prebuilt, "FOLDER", tmp_path / "cubins")
     return tmp_path / "cubins"
@@ -115,7 +115,7 @@ def test_what_the_driver_refuses_is_compiled(
 
 def test_a_plan_compiles_its_launches_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    together = threading.Barrier(2, timeout=20)  # broken, and so an error, if one compilation waits for the other
+    together = threading.Barrier(2, timeout=20)  # breaks, which is an error, if one compilation waits for the other
 
     def compile_one(source: str, constants: tuple, arch: str) -> bytes:
         together.wait()
@@ -175,7 +175,7 @@ def test_usual_forms_are_enough_for_the_recorded_plans(prebuild: Any, card: Any)
 
 
 def test_a_linear_layer_needs_no_compiling(prebuild: Any) -> None:
-    """Its bias, its gradients: what most models' first step computes."""
+    """Its product with a bias and its gradients, which most models' first step computes, come with the package."""
     chosen = set(prebuild.usual(H200))
     forward = torch.empty(2048, 768, device="meta"), torch.empty(2304, 768, device="meta").T
     gradient = torch.empty(2048, 2304, device="meta")

@@ -1,4 +1,4 @@
-"""The key of a call's form, the cache, and what runs where mm32's kernels cannot: with stand-ins for cards and compilers."""
+"""The key of a call's form, the cache, and what runs where mm32's kernels cannot; with stand-ins for cards and compilers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_cache_is_bounded_and_keeps_what_is_used() -> None:
     entries = {(i,): Entry() for i in range(50)}
     for name, entry in entries.items():
         cache.keep(name, entry)
-        cache.find((0,))  # used all the time
+        cache.find((0,))  # entry 0 is used all the time
         assert len(cache) <= 10
     assert cache.find((0,)) is entries[(0,)]
     assert cache.find((49,)) is entries[(49,)]
@@ -110,7 +110,7 @@ def test_threads_share_the_cache() -> None:
             failures.append(error)
 
     entry_of: dict[int, int] = {}
-    kept: list[Entry] = []  # so that an id stays one entry's
+    kept: list[Entry] = []  # keeps entries alive, so that no id is used again
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for thread in threads:
         thread.start()
@@ -120,7 +120,7 @@ def test_threads_share_the_cache() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A card, stood in for by the CPU
+# A card, for which the CPU stands in
 
 
 def operands(m: int = 40, k: int = 300, n: int = 30) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -136,7 +136,7 @@ def test_a_form_is_prepared_once(card: Callable, seed: int) -> None:
         out = torch.empty(40, 30)
         assert mm32.matmul(a, b, out=out) is out
         close(out, a @ b)
-    assert len(Executable.made) == 2 + 1  # an out of the same form as a new result is another form of the call
+    assert len(Executable.made) == 2 + 1  # with out, a call has another form, even if out is like a new result
     assert len(prepared.CACHE) == 3
 
 
@@ -232,7 +232,7 @@ def test_a_kernel_by_name_is_refused_there(kernel: str, card: Callable, lines: C
 
 
 def test_the_plan_there_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `explain` prints."""
+    """`explain` prints it."""
     monkeypatch.setattr(launch, "card_of", lambda index: T4)
     page = prepared.planned(from_layout("tt", 300, 200, 100), 0).explain()
     assert (
@@ -248,7 +248,7 @@ def test_the_plan_there_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class DynamicLibNotFoundError(RuntimeError):
-    """What cuda-pathfinder raises where a package is there and its library is not."""
+    """The error that cuda-pathfinder raises if a package is there and its library is not."""
 
 
 def wrapped(cause: Exception) -> CompileError:
@@ -296,7 +296,7 @@ def test_without_a_compiler_torch_computes(
 def test_packing_without_a_compiler(
     card: Callable, lines: Callable, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Where packing is what finds it out."""
+    """Packing may be the first to find that there is no compiler."""
 
     def fail(plan: planning.Plan, index: int) -> None:
         raise ImportError("No module named 'cuda'")
@@ -311,7 +311,7 @@ def test_packing_without_a_compiler(
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 def test_a_kernel_that_does_not_compile_is_an_error(card: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no missing compiler: who asks for "auto" is told too."""
+    """Such a compiler is not missing, so the error is raised for "auto" too."""
 
     def fail(plan: planning.Plan, index: int) -> None:
         raise wrapped(RuntimeError("error: expected a ';'"))
@@ -323,7 +323,7 @@ def test_a_kernel_that_does_not_compile_is_an_error(card: Callable, monkeypatch:
 
 
 def test_what_is_missing_is_told_from_the_real_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The packages themselves hidden, as on a machine that does not have them."""
+    """The packages themselves are hidden here, as on a machine that does not have them."""
     real = builtins.__import__
 
     def hidden(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -353,7 +353,7 @@ def test_what_is_missing_is_told_from_the_real_import(tmp_path: Path, monkeypatc
 
 @pytest.fixture
 def lower_precision() -> Iterator[None]:
-    """The user allows torch TF32 on cards, and bf16 on CPUs."""
+    """Torch may use TF32 on cards, and bf16 on CPUs, as if the user had allowed it."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     yield
@@ -364,7 +364,7 @@ def lower_precision() -> Iterator[None]:
 def test_torchs_product_is_fp32_where_torch_is_asked_for_less(
     precision: str, lower_precision: None, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """A product by float64, rounded once, whatever torch would make of float32; with "tf32" torch's own."""
+    """The product is computed in float64 and rounded once, whatever torch would do in float32; with "tf32" it is torch's own."""
     a, b = torch.randn(64, 500), torch.randn(500, 64)
     seen, real = [], torch.matmul
 
@@ -472,7 +472,7 @@ def test_another_type_of_device_computes_by_torch() -> None:
 
 
 def test_every_backend_has_an_implementation() -> None:
-    """What the dispatcher's own table says of devices that mm32 does not know."""
+    """The dispatcher's own table has one for each, also for devices that mm32 does not know."""
     for name in ("mm32::matmul", "mm32::matmul_out", "mm32::pack"):
         table = torch._C._dispatch_dump_table(name)
         for backend in ("CPU", "CUDA", "MPS", "XPU", "PrivateUse1"):
@@ -482,7 +482,7 @@ def test_every_backend_has_an_implementation() -> None:
 
 
 def test_no_option_is_left_out_of_the_key() -> None:
-    """Calls that differ in anything have keys that differ."""
+    """Calls that differ in any option have different keys."""
     a = prepared.form(torch.empty(3, 3))
     fields: dict[str, list[Any]] = {
         "operation": ["matmul", "pack"],

@@ -1,5 +1,5 @@
 """The programs of examples/programs/, small, on the CPU: their float64 truth and their errors; and benchmarks/models.py, which
-makes their record. A program whose library is not installed is left out, and counted."""
+makes their record. A program whose library is not installed is left out, and counted as skipped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support import example_scripts
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "examples" / "programs"
-LIBRARIES = {  # what each imports
+LIBRARIES = {  # program -> the library that it imports
     "gaussian_processes": "gpytorch",
     "vision_transformer": "timm",
     "language_models": "transformers",
@@ -31,7 +31,7 @@ LIBRARIES = {  # what each imports
     "low_rank": "torch",
     "muon": "torch",
 }
-# Seen: at most 1e-6 but for the network of e3nn, 6e-6, and the gradient by conjugate gradients, 7e-5, which stops early.
+# Measured: at most 1e-6, except 6e-6 for the network of e3nn and 7e-5 for the gradient by conjugate gradients, which stop early.
 LARGEST = {"equivariant network": 5e-5, "exact GP, conjugate gradients": 1e-3}
 
 
@@ -47,12 +47,12 @@ def test_every_program_has_its_library() -> None:
 
 
 SLOW = pytest.mark.slow
-QUICK = ("low_rank", "muon")  # a second each
+QUICK = ("low_rank", "muon")  # programs that take a second each
 
 
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=SLOW) for name in LIBRARIES])
 def test_errors_are_those_of_fp32(name: str) -> None:
-    """And a state made anew starts where the first one did, though a step changes its weights."""
+    """Errors are those of fp32. A new state starts where the first one did, though a step changes its weights."""
     for model in load(name).make("cpu", True):
         truth = {q: [t.clone() for t in ts] for q, ts in model.prepare(torch.float64)().items()}
         assert all(t.dtype == torch.float64 and not t.requires_grad for ts in truth.values() for t in ts), model.name
@@ -73,11 +73,11 @@ def test_llamas_truth_has_no_norm_in_float32() -> None:
     assert isinstance(holder[0][0], script.LlamaRMSNorm)
     wanted = x / (x.square().mean(1, keepdim=True) + 1e-5).sqrt() * holder[0][0].weight
     assert models.relative_error([own[0](x).detach()], [wanted.detach()]) <= 1e-15
-    assert models.relative_error([holder[0](x).detach()], [wanted.detach()]) > 1e-9  # which is why
+    assert models.relative_error([holder[0](x).detach()], [wanted.detach()]) > 1e-9  # why Llama's own norm is replaced
 
 
 def test_muons_products_are_bfloat16() -> None:
-    """Those of its update: mm32 leaves them to torch, and the gradient does not depend on them."""
+    """The products of its update are: mm32 leaves them to torch, and the gradient does not depend on them."""
     seen: set[torch.dtype] = set()
     muon = load("muon")
     (model,) = muon.make("cpu", True)
@@ -187,8 +187,8 @@ def refuses(device: str, small: bool) -> list[models.Model]:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """benchmarks/models.py with programs of its own: one of two models of which one fails, one that cannot be made, one whose
-    library is not there, one that works."""
+    """benchmarks/models.py with programs for the test: one with two models, of which one fails; one that cannot be made; one
+    whose library is not there; one that works."""
     module = bench()
     made: dict[str, models.Make] = {
         "half": lambda device, small: [one("works"), one("breaks", RuntimeError("out of luck\nand more"))],
@@ -231,7 +231,7 @@ def test_what_one_program_is_run_for_again_takes_the_place_of_its_rows(
     path = tmp_path / "programs.json"
     run(script, monkeypatch, path, "--programs")
     monkeypatch.setattr(script, "load", lambda folder, name: SimpleNamespace(make=lambda *_: [one("mended")]))
-    assert run(script, monkeypatch, path, "--only", "half") == 1  # the others' failures are still there
+    assert run(script, monkeypatch, path, "--only", "half") == 1  # since the others' failures are still there
     made = record.read(path)
     assert [row["case"] for row in made["rows"]] == ["mended", "also works"]
     assert made["failed"].keys() == {"unmade", "missing"}
@@ -240,7 +240,8 @@ def test_what_one_program_is_run_for_again_takes_the_place_of_its_rows(
 def test_a_run_that_ended_is_resumed(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What was being measured counts as failed, which --resume does not try again, for it may have been what ended the run."""
+    """The program that was being measured counts as failed, and --resume does not try it again, since it may have ended the
+    run."""
     path = tmp_path / "programs.json"
 
     def ends(*_: object) -> list[models.Model]:
@@ -272,7 +273,7 @@ def test_rows_of_another_machine_are_not_added_to(
     path.write_text(json.dumps(made))
     assert run(script, monkeypatch, path, "--only", "whole") == 2
     assert "is of another card, other versions or older kernels: remove it" in capsys.readouterr().err
-    assert run(script, monkeypatch, path, "--programs") == 1  # all of them, anew
+    assert run(script, monkeypatch, path, "--programs") == 1  # measures all of them again
     assert record.read(path)["environment"]["torch"] == torch.__version__
 
 
@@ -316,7 +317,7 @@ def test_options_that_do_not_fit(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_mm32_is_as_accurate_as_fp32_in_a_program(name: str) -> None:
-    """Of the quantities that many numbers make; those of a Gaussian process are few, and their errors are luck."""
+    """This holds for quantities of many numbers. A Gaussian process has few numbers, whose errors are a matter of chance."""
     if torch.cuda.get_device_properties(0).total_memory < 130 * 10**9:
         pytest.skip("the programs' full sizes are for a card with 140 GB")
     mm32.stats(reset=True)

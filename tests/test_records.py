@@ -1,4 +1,4 @@
-"""The pages' tables are what the records say; a record that is older than the kernels it speaks of is named in its table."""
+"""The pages' tables agree with the records, and a table says so if its record is older than the kernels that it measured."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from support.records import assert_verdicts_are_whole
 
 ROOT = Path(__file__).parent.parent
 RECORDS = sorted((ROOT / "benchmarks" / "results").glob("*/*.json"))
-FAR_SLOWER = 0.75  # of torch's speed
-# Data of small products that direct computes again by multiply-adds (docs/kernels.md, "What falls short").
+FAR_SLOWER = 0.75  # a product below this share of torch's speed is far slower
+# Data of small products that kernel `direct` computes again by multiply-adds (docs/kernels.md, "What falls short").
 KNOWN_SLOW = ("subnormal",)
-# Data of small products of which the errors may be larger than torch's (docs/numerics.md, "The promise").
+# Data of small products whose errors may be larger than torch's (docs/numerics.md, "The promise").
 KNOWN_LARGER = ("subnormal", "1%")
 
 
@@ -124,13 +124,13 @@ def test_a_record_of_verdicts_is_as_old_as_verify(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_an_old_record_names_a_script_that_makes_it(path: Path, tables: ModuleType) -> None:
     made = record.read(path)
-    if made["kernels"] or made["name"] in record.VERDICTS:  # else it is never old
+    if made["kernels"] or made["name"] in record.VERDICTS:  # other records never become old
         named = tables.SCRIPTS.get(path.stem)
         assert (ROOT / "benchmarks" / named.split()[0]).is_file() if named else path.stem in {*suite.SETS, "host"}
 
 
 def cells(table: str) -> list[list[str]]:
-    """The rows of a Markdown table, its head first."""
+    """Return the rows of a Markdown table, its head first."""
     lines = [line for line in table.splitlines() if line.startswith("|") and not line.startswith("|---")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -169,7 +169,7 @@ def test_kernels_that_a_record_lacks_are_named(name: str, tables: ModuleType, mo
 
 
 def test_products_at_random_that_are_lost_are_listed(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lowest first, with their errors; and what could not be measured."""
+    """They are listed lowest first, with their errors, and so is what could not be measured."""
     made = tables.load("random")
     monkeypatch.setattr(tables, "load", lambda name: made)
     measured = [row for row in made["rows"] if row["results"]][:20]
@@ -260,7 +260,7 @@ def test_the_planners_choices_are_summed_up(
     rows = made["rows"] = [made["rows"][0] | {"case": f"{i}x2x3 nn randn"} for i in range(12)]
     for i, row in enumerate(rows):
         ours = row["results"]["mm32"] | {"speedup": 2.0 ** (i - 4)}
-        # Twice as fast as mm32's choice in the first three, then a tenth slower.
+        # simt is twice as fast as mm32's choice in the first three products, and a tenth slower in the others.
         simt = row["results"]["simt"] | {"seconds": ours["seconds"] * (0.5 if i < 3 else 1.1), "speedup": 0.25}
         row["results"] = row["results"] | {"mm32": ours, "simt": simt}
     record.write(tmp_path / tables.CARD / "auto.json", made)
@@ -276,7 +276,7 @@ def test_the_planners_choices_are_summed_up(
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_no_product_of_the_present_kernels_is_far_slower_than_torchs(path: Path) -> None:
-    """A record is long, and one product of 400 that takes eight times as long is easily overlooked."""
+    """A record is long, so one product of 400 that takes eight times as long would easily be overlooked."""
     made = record.read(path)
     if record.stale(made):
         pytest.skip("of older kernels")
@@ -352,7 +352,7 @@ def test_a_record_is_whole(path: Path) -> None:
         assert re.fullmatch(r"randn|rand", row["distribution"])
         for name, result in row["results"].items():
             assert 0 < result["low"] <= result["seconds"] <= result["high"], (row["case"], name)
-            # No time stands without a finite error beside it.
+            # Every time has a finite error beside it.
             assert math.isfinite(result["error"]), (row["case"], name)
             assert math.isfinite(result["gauge"]), (row["case"], name)
     if old := record.stale(made):
@@ -360,12 +360,12 @@ def test_a_record_is_whole(path: Path) -> None:
 
 
 def assert_families_are_whole(made: dict) -> None:
-    """Every family at the first shape, in the order of their table; of errors only TF32's may be infinite."""
+    """Assert that the first shape has every family, in the order of their table, and that only TF32's errors are infinite."""
     first = next(iter(families.by_shape(made["rows"]).values()))
     assert [row["family"] for row in first] == [family.name for family in families.FAMILIES]
     for shape, means in families.geometric_means(
         made["rows"]
-    ).items():  # the last digit is not the same in every Python
+    ).items():  # their last digit differs between versions of Python
         assert made["geometric_means"][shape] == pytest.approx(means, rel=1e-12)
     for row in made["rows"]:
         assert tuple(row["results"]) == families.IMPLEMENTATIONS
@@ -377,7 +377,8 @@ def assert_families_are_whole(made: dict) -> None:
 
 
 def assert_models_are_whole(made: dict) -> None:
-    """Of programs.json, which are other people's, mm32 may have run none of the products, and what failed has its reason."""
+    """Assert that a record of models has all results. In programs.json, whose programs are other people's, mm32 may have run none
+    of the products, and each failure has its reason."""
     others = made["name"] == "programs"
     for failed in made["failed"].values() if others else ():
         assert failed["program"]
@@ -390,7 +391,7 @@ def assert_models_are_whole(made: dict) -> None:
         by_tensor_cores = sum(row["results"]["mm32"]["kernels"].get(kernel, 0) for kernel in EMULATED_KERNELS)
         for tier, count in models.tiers(row["results"]["mm32"]).items():
             assert tier in TIERS
-            # A product in blocks counts once for each block; none of our own programs has one.
+            # A product in blocks counts once for each block; none of our own models has one.
             assert 0 < count <= by_tensor_cores or (others and by_tensor_cores), (row["case"], tier)
         quantities = row["results"]["torch"]["errors"].keys()
         for name, result in row["results"].items():
@@ -404,7 +405,7 @@ def assert_models_are_whole(made: dict) -> None:
 
 @pytest.fixture
 def models_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
-    """A record of a model that is one product, run here; under TF32 its step fails."""
+    """A record of a small model of products, which is run here and whose step fails under TF32."""
 
     def prepare(dtype: torch.dtype) -> models.Step:
         a = torch.ones(8, 8, dtype=dtype) / 3
@@ -417,7 +418,7 @@ def models_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
         return step
 
     row = models.measure(models.Model("product", "a @ a", prepare), rounds=3)
-    # Where there is no card, torch ran them.
+    # Counts as on a card: without one, torch ran the products.
     tiers = {"fp16x3": 1, "fp16x3 with a scaled lo": 2, "bf16x6": 1, "tiles recomputed": 1}
     row["results"]["mm32"] |= {"kernels": {"simt": 2, "tensorcore": 4}, "left to torch": {"empty": 4}, "tiers": tiers}
     monkeypatch.setattr(record, "environment", lambda: {"card": "a card", "driver": "1.2", "torch": "2.9"})
@@ -448,7 +449,7 @@ def test_a_models_record_is_whole_and_makes_a_table(
 def test_a_programs_record_is_whole_and_makes_a_table(
     models_record: dict, tables: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what they come to, the lowest, and what could not be measured."""
+    """The table has the geometric mean, the lowest speed, and what could not be measured."""
     (row,) = models_record["rows"]
     slow = {
         **row["results"]["mm32"],
@@ -479,7 +480,7 @@ def test_a_programs_record_is_whole_and_makes_a_table(
 def test_a_models_record_may_say_nothing_of_tiers(
     has: dict, models_record: dict, tables: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As those made before there were tiers, and steps that tensor cores had no part in."""
+    """Records that were made before there were tiers say nothing, nor do steps in which tensor cores had no part."""
     ours = models_record["rows"][0]["results"]["mm32"]
     del ours["tiers"]
     ours |= has

@@ -1,14 +1,14 @@
 """Registers, spills and shared memory of every compiled form, on machines without a GPU.
 
-`resources.json` holds, for each NVRTC that was recorded, each form and each architecture, a digest of all that decides the
-machine code, and what the cubin takes (cubins.py). A form whose digest is unchanged needs no compiler: `make test` compiles those
-that changed, and a sample of the others, which must come out as recorded; the rest is compiled by `make test-all`. A changed form
-may take SLACK more registers than were recorded, and nothing more of anything else. After a change that is meant to cost more:
+For each recorded NVRTC, each form and each architecture, `resources.json` has a digest of all that decides the machine code, and
+what the cubin takes (cubins.py). A form whose digest is unchanged needs no compiler: `make test` compiles the forms that changed
+and a sample of the others, which must come out as recorded; `make test-all` compiles the rest. A changed form may take SLACK more
+registers than were recorded, and no more of anything else. After a change that is meant to cost more, run
 
     make budgets
 
-It records what is missing or changed, for the NVRTC of constraints.txt and for the H200's; look at the difference. One NVRTC
-alone: `[MM32_TEST_NVRTC=FOLDER] python tests/test_resources.py --record`, FOLDER being where pip has put another one.
+It records what is missing or changed, for the NVRTC of constraints.txt and for the H200's; look at the difference. To record one
+NVRTC alone: `[MM32_TEST_NVRTC=FOLDER] python tests/test_resources.py --record`, where FOLDER is where pip has put another NVRTC.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from support import cubins
 from support.cubins import Usage
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is asked of the planner
+# What the tests take from the planner
 
 FORMS = tuple(planning.forms())
 SIMT_TILES, MMA_TILES = planning.fma.SIMT_TILES, planning.emulated.MMA_TILES
@@ -67,14 +67,14 @@ ARCHS = {
     "sm_100a": (10, 0),
     "sm_120a": (12, 0),
 }
-# Bytes of shared memory that a block may take.
+# The most bytes of shared memory that a block may take.
 SHARED = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90a": 232448, "sm_100a": 232448, "sm_120a": 101376}
-EVERYWHERE = "sm_90a"  # where all forms are compiled; elsewhere each once, with its heaviest epilogue
-SAMPLED = 3  # one in so many sources and architectures has an unchanged form compiled all the same
-SLACK = 8  # registers: what they are handed out in
+EVERYWHERE = "sm_90a"  # all forms are compiled for this, but for other architectures only with their heaviest epilogue
+SAMPLED = 3  # of so many pairs of source and architecture, one has an unchanged form compiled
+SLACK = 8  # registers that a changed form may take beyond its record: the unit in which registers are allocated
 REGISTERS_OF_A_BLOCK = 65536
 STATIC_SHARED = 48 * 1024
-MEASURED_WITH = "13.0"  # the NVRTC of the H200's records, which the planner's counts of blocks are of
+MEASURED_WITH = "13.0"  # the NVRTC of the H200's records, on which the planner's counts of blocks are based
 
 
 class Form(NamedTuple):
@@ -89,7 +89,7 @@ class Form(NamedTuple):
 
 @functools.cache
 def forms(arch: str) -> tuple[Form, ...]:
-    """The forms that are compiled for an architecture."""
+    """Return the forms that are compiled for an architecture."""
     listed = [Form(*rest) for kernel, *rest in FORMS if runs_on(kernel, arch)]
     if arch == EVERYWHERE:
         return tuple(listed)
@@ -109,10 +109,10 @@ def forms(arch: str) -> tuple[Form, ...]:
 
 @functools.cache
 def compiler_version() -> str:
-    """Of the NVRTC that is loaded. $MM32_TEST_NVRTC is a folder with another one than the environment's."""
+    """Return the version of the loaded NVRTC. $MM32_TEST_NVRTC may be a folder with another one than the environment's."""
     folder = os.environ.get("MM32_TEST_NVRTC")
     if folder:
-        for name in ("libnvrtc-builtins.so.*.*", "libnvrtc.so.*"):  # the second opens the first by its name alone
+        for name in ("libnvrtc-builtins.so.*.*", "libnvrtc.so.*"):  # the second opens the first by its bare name
             (library,) = (path for path in Path(folder).rglob(name) if ".alt." not in path.name)
             ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     from cuda.bindings import nvrtc
@@ -129,12 +129,12 @@ COMPILER = ".".join(VERSION.split(".")[:2])
 
 @functools.cache
 def code(source: str) -> str:
-    """A source and its headers as the compiler sees them."""
+    """Return a source and its headers as the compiler sees them."""
     return compiler.tokens(compiler.full_source(source))
 
 
 def digest(form: Form, arch: str, version: str) -> str:
-    """Of all that decides a form's machine code. `version` is the compiler's, major.minor."""
+    """Return a digest of all that decides a form's machine code. `version`: the compiler's, major.minor."""
     parts = (code(form.source), compiler.definitions(form.constants), arch, compiler.OPTIONS, version)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
@@ -145,7 +145,8 @@ def measure(form: Form, arch: str) -> Usage:
 
 
 def measured(asked: Iterable[tuple[Form, str]]) -> Iterator[tuple[Form, str, Usage]]:
-    """Compiles in as many processes as there are cores, less what other test processes use: threads share a lock of NVRTC's."""
+    """Compile forms and yield what they take. As many processes are used as there are cores for each test process, since threads
+    share a lock of NVRTC's."""
     asked = list(asked)
     count = min(len(asked), (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
     if count <= 1:
@@ -170,7 +171,7 @@ Entries = dict[tuple[str, str], Entry]  # by a form's name and architecture
 
 @functools.cache
 def record() -> dict[str, dict]:
-    """By the compiler's version, major.minor: {"nvrtc": its whole version, "forms": {name: {arch: [digest, *Usage]}}}."""
+    """Return {compiler's version, major.minor: {"nvrtc": whole version, "forms": {name: {arch: [digest, *Usage]}}}}."""
     return json.loads(RECORD.read_text())
 
 
@@ -182,7 +183,7 @@ def recorded(version: str) -> Entries:
 
 @functools.cache
 def unchanged(arch: str, version: str) -> tuple[Form, ...]:
-    """Forms that are recorded as they are."""
+    """Return the forms that have not changed since they were recorded."""
     entries = recorded(version)
     return tuple(
         form
@@ -192,14 +193,14 @@ def unchanged(arch: str, version: str) -> tuple[Form, ...]:
 
 
 def sampled(arch: str, source: str) -> list[Form]:
-    """An unchanged form that is compiled all the same, or none; another record, another sample."""
+    """Return a list of one unchanged form that is compiled nevertheless, or of none. Each record has another sample."""
     same = [form for form in unchanged(arch, COMPILER) if form.source == source]
     chosen = random.Random(zlib.crc32(RECORD.read_bytes() + f"{arch} {source}".encode()))
     return chosen.sample(same, 1) if same and chosen.randrange(SAMPLED) == 0 else []
 
 
 def fits(form: Form, used: Usage) -> list[str]:
-    """What must hold with any compiler: a block can start."""
+    """Return the faults of a form that must not occur with any compiler: a block could not start."""
     faults = []
     if -(-used.registers // 8) * 8 * form.threads > REGISTERS_OF_A_BLOCK:
         faults.append(f"{used.registers} registers for {form.threads} threads: no block fits")
@@ -209,7 +210,7 @@ def fits(form: Form, used: Usage) -> list[str]:
 
 
 def exceeds(used: Usage, budget: Usage, slack: int) -> list[str]:
-    """What a form takes beyond its record. No slack at all: it must be the record."""
+    """Return what a form takes beyond its record. Without slack it must take exactly what was recorded."""
     if slack == 0:
         return [] if used == budget else [f"{used} is not what was recorded, {budget}"]
     over = [used.registers > budget.registers + slack, *(u > b for u, b in zip(used[1:], budget[1:], strict=True))]
@@ -221,7 +222,7 @@ def exceeds(used: Usage, budget: Usage, slack: int) -> list[str]:
 
 
 def faults(form: Form, arch: str, used: Usage) -> list[str]:
-    """Of a form that was compiled here and now."""
+    """Return the faults of a form that was just compiled here."""
     found = fits(form, used)
     entry = recorded(COMPILER).get((form.name, arch))
     if entry is not None:
@@ -229,7 +230,7 @@ def faults(form: Form, arch: str, used: Usage) -> list[str]:
         found += exceeds(used, entry.used, 0 if exact else SLACK)
     elif COMPILER in record():
         found.append(f"no record: {REMEDY}")
-    else:  # a compiler that nothing was recorded of: it may spill as much more than those recorded as SLACK registers
+    else:  # a compiler without a record may spill SLACK registers more than those with one
         others = [recorded(version)[form.name, arch] for version in record() if (form.name, arch) in recorded(version)]
         stack = max((entry.used.stack for entry in others), default=0)
         found += [f"{used.stack} bytes of stack, {stack} with any other"] if used.stack > stack + 4 * SLACK else []
@@ -252,7 +253,7 @@ def known() -> bool:
 def test_changed_forms_and_a_sample_keep_their_budgets(arch: str, source: str) -> None:
     same = set(unchanged(arch, COMPILER))
     listed = [form for form in forms(arch) if form.source == source]
-    # Without a record of this compiler: the first form of each source, and the others by make test-all.
+    # Without a record of this compiler, only the first form of each source is compiled; make test-all compiles the others.
     asked = [form for form in listed if form not in same] if known() else listed[:1]
     assert asked or same, f"nothing of {source} is known for {arch}"
     asked += sampled(arch, source)
@@ -280,7 +281,8 @@ def test_the_record_has_every_form_and_no_other() -> None:
 
 
 def test_what_was_recorded_before_a_change_is_said() -> None:
-    """A warning for each compiler: forms that changed since are held to old figures, and here, if at all, by one compiler."""
+    """There is a warning for each compiler, because forms that changed since its record are held to old figures, and are compiled
+    here, if at all, by one compiler only."""
     every = [(form, arch) for arch in ARCHS for form in forms(arch)]
     for version in record():
         old = len(every) - sum(len(unchanged(arch, version)) for arch in ARCHS)
@@ -302,12 +304,17 @@ def test_a_block_of_every_form_fits(version: str, arch: str) -> None:
 
 
 def most_stack(form: Form, arch: str) -> int:
-    """Bytes of stack that a record may state at all. pack.cu has 64 registers, so that it fits beside a multiply, mm32_scale
-    too, whose loads of rows that are read whole NVRTC 13.0 holds on the stack before sm_90 and on sm_100a, after the samples;
-    what packs inside of one 96; the multiply's warps that decide which tier computes the product 48; NVRTC 13.0 gives fixup.cu no
-    more than 64 on sm_120a; functions of fallback.cu that are not inlined save registers, and NVRTC 13.5 keeps an array of one in
-    memory on sm_100a and sm_120a; of three blocks and more on a multiprocessor each has 168 or fewer; others may miss what two
-    hold."""
+    """Return the most bytes of stack that a record may have for a form.
+
+    - pack.cu has 64 registers, so that it fits beside a multiply. So has mm32_scale: NVRTC 13.0 keeps its loads of rows that are
+      read whole, after the samples, on the stack before sm_90 and on sm_100a.
+    - Code that packs inside a multiply has 96 registers, and the multiply's warps that decide which tier computes the product
+      have 48.
+    - NVRTC 13.0 gives fixup.cu no more than 64 registers on sm_120a.
+    - Functions of fallback.cu that are not inlined save registers, and NVRTC 13.5 keeps an array of one of them in memory on
+      sm_100a and sm_120a.
+    - A form of which three or more blocks run on a multiprocessor has 168 registers or fewer.
+    - Other forms may lack two registers."""
     constants = dict(form.constants)
     if form.source in (PACK, FALLBACK, FIXUP):
         return {
@@ -323,7 +330,7 @@ def most_stack(form: Form, arch: str) -> int:
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("version", record())
 def test_only_forms_held_to_few_registers_spill(version: str, arch: str) -> None:
-    """The record's own bytes are the budget; this is what may be recorded."""
+    """The recorded bytes are the budget; this test limits what may be recorded."""
     entries = recorded(version)
     stacks = {form: entries[form.name, arch].used.stack for form in unchanged(arch, version)}
     assert {form.name: stack for form, stack in stacks.items() if stack > most_stack(form, arch)} == {}
@@ -334,7 +341,8 @@ def test_only_forms_held_to_few_registers_spill(version: str, arch: str) -> None
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("version", record())
 def test_as_many_blocks_fit_as_the_planner_counts(version: str, arch: str) -> None:
-    """On a multiprocessor, by the registers on record; of every form that is compiled for a number of them."""
+    """By the recorded registers, as many blocks fit on a multiprocessor, for every form that is compiled for a number of
+    them."""
     entries, wrong = recorded(version), []
     for form in unchanged(arch, version):
         if (blocks := dict(form.constants).get(BLOCKS)) is not None:
@@ -354,7 +362,7 @@ def test_simt_is_compiled_for_the_blocks_that_the_planner_counts() -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("version", record())
 def test_mma_tiles_fit_in_shared_memory(version: str, arch: str) -> None:
-    """Static and dynamic together, the smallest cards among them."""
+    """Static and dynamic shared memory together fit, also on the smallest cards."""
     entries = recorded(version)
     for tile in MMA_TILES:
         chosen = {"PRODUCTS": tile.products, "TILE_N": tile.n}.items()
@@ -369,7 +377,7 @@ def test_mma_tiles_fit_in_shared_memory(version: str, arch: str) -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
 @pytest.mark.parametrize("source", [PACK, SIMT])
 def test_a_cubin_says_what_ptxas_says(source: str, arch: str) -> None:
-    """Where -v makes a report at all."""
+    """They agree wherever -v makes a report at all."""
     form = next(form for form in forms(arch) if form.source == source)
     elf, report = compiler.compile_cubin(form.source, form.constants, arch, verbose=True)
     entries = re.split(r"Compiling entry function '(\w+)'", report)[1:]
@@ -381,7 +389,7 @@ def test_a_cubin_says_what_ptxas_says(source: str, arch: str) -> None:
         return int(found[0]) if found else 0
 
     def in_all(pattern: str, text: str) -> int:
-        """Of the entry and the functions that it calls, which follow it: a cubin has them in one section."""
+        """Return the sum over the entry and the functions that it calls, which follow it: a cubin has them in one section."""
         return sum(map(int, re.findall(rf"(\d+) {pattern}", text)))
 
     wanted = {
@@ -417,7 +425,7 @@ def test_more_than_recorded_is_a_fault() -> None:
 
 
 def test_a_digest_is_of_the_code_and_not_of_its_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One constant, one character of code, another architecture or compiler: another digest."""
+    """Another constant, character of code, architecture or compiler gives another digest; other comments do not."""
     form, texts = Form("a.cu", (("BIAS", 0),), 32), {"a.cu": "int x;  // one\n\n// two\nint y;\n"}
     monkeypatch.setattr(compiler, "full_source", texts.get)
 
@@ -439,7 +447,7 @@ def test_a_digest_is_of_the_code_and_not_of_its_comments(monkeypatch: pytest.Mon
 
 
 def write_record() -> None:
-    """This compiler's part of resources.json, anew where a form is missing or changed; a line for each form."""
+    """Write this compiler's part of resources.json, with a line for each form; only missing or changed forms are compiled."""
     kept = recorded(COMPILER) if record().get(COMPILER, {}).get("nvrtc") == VERSION else {}
     same = {(form.name, arch) for arch in ARCHS for form in unchanged(arch, COMPILER)} & set(kept)
     every = [(form, arch) for arch in ARCHS for form in forms(arch)]

@@ -1,5 +1,5 @@
-"""Every kernel under NVIDIA's compute-sanitizer: bounds and leaks of access, races in shared memory, reads of memory that was
-never written, barriers that not all threads reach. Slow: 10 to 100 times a plain run."""
+"""Every kernel under NVIDIA's compute-sanitizer: accesses out of bounds and leaks, races in shared memory, reads of memory that
+was never written, barriers that not all threads reach. Slow: 10 to 100 times a plain run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mm32.plan import KERNELS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sanitizer, pytest.mark.timeout(1200)]
 
-# initcheck and racecheck watch mm32's kernels only: torch's own may read what they have not written.
+# initcheck, racecheck and synccheck watch mm32's kernels only: torch's own may read what they have not written.
 ONLY_OURS = ("--kernel-name", "kernel_substring=mm32_")
 TOOLS = {
     "memcheck": (
@@ -34,7 +34,7 @@ TOOLS = {
 def test_sanitizer(kernel: str, tool: str) -> None:
     root = Path(mm32.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root), os.environ.get("PYTHONPATH", "")))}
-    # With torch's allocator a read past one tensor lands in the next; without it, each tensor is its own allocation.
+    # With torch's allocator a read past one tensor would hit the next; without it, each tensor is its own allocation.
     environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     case = Path(__file__).parent / "support" / "sanitizer_case.py"
     command = [

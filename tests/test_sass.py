@@ -17,7 +17,8 @@ def fmas(pattern: str, count: int = 100) -> list[str]:
 
 
 def test_two_banks_give_two_registers_a_cycle() -> None:
-    """One operand kept: a cycle each if the other two are in different banks, two if in one. None kept: a cycle and a half."""
+    """With one operand kept, an FMA takes one cycle if the other two are in different banks, and two if they are in one bank.
+    With none kept it takes a cycle and a half."""
     apart = sass.bank_cycles(fmas("FFMA R8, R2.reuse, R5, R8 "))
     together = sass.bank_cycles(fmas("FFMA R8, R2.reuse, R4, R8 "))
     three = sass.bank_cycles(["FFMA R8, R2, R5, R8 ", "FFMA R9, R4, R7, R9 "] * 50)
@@ -29,7 +30,8 @@ def test_two_banks_give_two_registers_a_cycle() -> None:
 def test_another_instruction_takes_a_cycle_and_drops_what_was_kept() -> None:
     loop = ["FFMA R8, R2.reuse, R5, R8 ", "MOV R20, R21 "] * 50
     assert sass.bank_cycles(loop) in range(100, 103)
-    assert sass.bank_cycles(["FFMA R8, R2.reuse, R4, R8 ", "MOV R20, R21 "] * 50) > 130  # three of one bank, two cycles
+    # Here three operands are in one bank, which takes two cycles.
+    assert sass.bank_cycles(["FFMA R8, R2.reuse, R4, R8 ", "MOV R20, R21 "] * 50) > 130
 
 
 @pytest.mark.parametrize(("between", "short"), [(0, 24), (10, 14), (23, 1), (24, 0), (60, 0)])

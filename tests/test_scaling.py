@@ -1,5 +1,5 @@
-"""benchmarks/scaling.py and parallel_steps.py on two processes of the CPU, in small: they run to their end, their records are
-whole, their errors those of fp32, and their tables can be made."""
+"""benchmarks/scaling.py and parallel_steps.py in two processes on the CPU, at small sizes: they run to their end, their records
+are whole, their errors are those of fp32, and their tables can be made."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support import example_scripts
 from support.ranks import Ranks
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-LIMIT = 2e-6  # of errors: those of fp32 at these sizes are some 1e-7
+LIMIT = 2e-6  # the largest error that is allowed; those of fp32 at these sizes are some 1e-7
 
 
 def torchrun(script: str, *arguments: str) -> str:
@@ -100,7 +100,7 @@ def test_a_table_and_a_picture_of_products(scaled: dict[str, Any], tables: Modul
     large = picture.SIDES[0]
     row["case"] |= {"m": large, "k": large, "n": large}
     for more in ({}, {"four": {**made, "made": "2027-01-02 03:04 UTC"}}):
-        with pytest.MonkeyPatch.context() as patch:  # these times have no bandwidth in them
+        with pytest.MonkeyPatch.context() as patch:  # no bandwidth can be found from these times
             patch.setattr(picture.estimated, "measured", lambda made: picture.estimated.Parts(1e14, 1e11))
             text = picture.scaling({**made, **more}, tables.THEMES[0])
         assert "marks: measured" in text
@@ -133,7 +133,7 @@ def test_the_record_of_steps_is_whole(stepped: tuple[Path, str, dict[str, Any]])
     assert "symmetric memory" in rows["async"]["unavailable"]["mm32 async"]
     assert set(rows["async"]["beside"]) == {"torch nothing sent", "mm32 nothing sent"}
     assert rows["async"]["exposed"].keys() == {"torch", "mm32"}
-    # Two blocks of four layers, whose products are one forward and two backward, and attention's two, with four backward.
+    # Each of two blocks has four layers, with one product forward and two backward, and attention, with two and four.
     products = rows["fsdp"]["products"]
     assert products["calls"] == 2 * (4 * 3 + 2 * 3)
     saved = rows["fsdp"]["saved"]
@@ -143,7 +143,7 @@ def test_the_record_of_steps_is_whole(stepped: tuple[Path, str, dict[str, Any]])
 
 @pytest.mark.slow
 def test_a_run_that_ended_is_resumed(stepped: tuple[Path, str, dict[str, Any]], tmp_path: Path) -> None:
-    """What the record has is left as it is; nothing is run again."""
+    """What the record has is left as it is, and is not run again."""
     made = json.loads(json.dumps(stepped[2]))
     del made["rows"][0]
     path = tmp_path / "parallel-2.json"
@@ -157,7 +157,8 @@ def test_a_run_that_ended_is_resumed(stepped: tuple[Path, str, dict[str, Any]], 
 
 
 def test_a_table_of_steps(stepped: tuple[Path, str, dict[str, Any]], tables: ModuleType) -> None:
-    """Every arm with its errors, or with why it is missing; what async hides, of a record that has it; what FSDP2 saves."""
+    """The table has every arm with its errors or the reason why it is missing, what async hides if the record has that, and what
+    FSDP2 saves."""
     made = json.loads(json.dumps(stepped[2]))
     text = tables.TABLES["parallel-2"](lambda name: made, lambda *names: "")
     assert "not measured: rank 0: torch's symmetric memory is for CUDA devices" in text
@@ -184,11 +185,11 @@ def test_started_without_torchrun_they_say_so(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Async tensor parallel: torch's symmetric memory is for CUDA, so its two pipelines are plain collectives here
+# Async tensor parallel: torch's symmetric memory is for CUDA, so plain collectives replace its two pipelines here
 
 
 def on_ranks_packed_once() -> tuple[dict[str, int], int]:
-    """Both fused products, by torch's own functions: right, and each weight packed once for the chunks of all ranks."""
+    """Both fused products, by torch's own functions, are right, and each weight is packed once for the chunks of all ranks."""
     symmetric, group = torch.distributed._symmetric_memory, dist.group.WORLD
 
     def gathered(shard: Any, consume: Any, out: Any, name: str, needed: bool = True) -> None:
@@ -207,7 +208,7 @@ def on_ranks_packed_once() -> tuple[dict[str, int], int]:
 
     def counted(weight: torch.Tensor) -> Any:
         packed.append(pack(weight))
-        type(packed[-1]).reason = None  # as on a card: here nothing is packed, and mm32.matmul reads the weight
+        type(packed[-1]).reason = None  # as on a card; in fact nothing is packed here, and mm32.matmul reads the weight
         return packed[-1]
 
     mm32.pack = counted

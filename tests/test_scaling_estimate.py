@@ -1,4 +1,4 @@
-"""benchmarks/scaling_estimate.py: the paper estimate for many cards, from a record of a few."""
+"""benchmarks/scaling_estimate.py: the estimate on paper for many cards, from a record of a few."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def estimate(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def row(sharded: str, m: int, k: int, n: int) -> dict:
-    """As a card of RATE and links of BANDWIDTH would give it: of an all-reduce among two, each receives the result once."""
+    """Return a row as cards of RATE and links of BANDWIDTH would give it. In an all-reduce of two, each card receives the result
+    once."""
     seconds = 2 * m * k * n / (CARDS * RATE) + (4 * m * n / BANDWIDTH if sharded == "K" else 0)
     case = {"m": m, "k": k, "n": n, "sharded": sharded, "growth": "strong", "cards": CARDS}
     return {"case": case, "results": {"mm32": {"seconds": seconds}}}
@@ -34,10 +35,11 @@ def test_the_parts_of_a_record(estimate: ModuleType) -> None:
 
 
 def test_the_share_of_the_cards_own_rates(estimate: ModuleType) -> None:
-    """One card that multiplies its half in 1 s and one that takes 2 s have 1.5 halves a second; both in 2 s are 2/3 of that."""
+    """If one card multiplies its half in 1 s and the other in 2 s, they do 1.5 halves a second; both halves in 2 s are 2/3 of
+    that."""
     made = {"alone": [1.0, 2.0], "results": {"mm32": {"seconds": 2.0}}}
     assert estimate.share(made) == pytest.approx(2 / 3)
-    # By themselves they take 2 s and 4 s for all of it: 3/4 of it a second, so 2 s for it are again 2/3 of their rates.
+    # Alone they take 2 s and 4 s for the whole product, together 3/4 of it a second, so 2 s for it are again 2/3 of their rates.
     assert estimate.share_of_whole(made | {"whole": [2.0, 4.0]}) == pytest.approx(2 / 3)
 
 
@@ -48,7 +50,7 @@ def test_what_is_sent_within_a_host_and_between_hosts(estimate: ModuleType) -> N
     assert gathered.bytes == 4 * k * n * 3 / 4, "three quarters of B"
     assert gathered.seconds(BANDWIDTH) == pytest.approx(gathered.bytes / BANDWIDTH)
     assert parts.collectives("rows", m, k, n, 512) == []
-    # What is the same for all of a host's cards comes in by all their network cards; what each has for itself by its own.
+    # Data that are the same for all of a host's cards arrive by all their network cards; a card's own data by its own.
     alike, apart = (estimate.Collective(1e9, 64, together) for together in (estimate.HOST, 1))
     assert alike.seconds(1e15) == pytest.approx(1e9 / (estimate.HOST * estimate.BETWEEN))
     assert apart.seconds(1e15) == pytest.approx(1e9 / estimate.BETWEEN)

@@ -1,4 +1,4 @@
-"""MM32_DISABLE and MM32_LOG: what they do, what they say, and that a call that was seen before logs nothing."""
+"""MM32_DISABLE and MM32_LOG: what they do, what is logged, and that a call of a known form logs nothing."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ OFF = "MM32_DISABLE is set"
 
 @pytest.fixture
 def off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that was started with MM32_DISABLE=1."""
+    """The state of a process that was started with MM32_DISABLE=1."""
     monkeypatch.setattr(settings, "_disabled", True)
     monkeypatch.setattr(prepared, "_said", set())
 
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
-    """The logger "mm32", put back as it was."""
+    """The logger "mm32", restored after the test."""
     log = logging.getLogger("mm32")
     before = log.handlers[:], log.level, log.propagate
     yield log

@@ -1,5 +1,5 @@
-"""mm32's operators on DTensors of meshes that one process stands for (torch's LocalTensor): what is sharded how, and that every
-choice gives the product. Real ranks: test_distributed.py."""
+"""mm32's operators on DTensors of meshes that one process simulates (torch's LocalTensor): how results are sharded, and that
+every choice gives the product. test_distributed.py has real ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ R, S, P = Replicate(), Shard, Partial()
 
 @pytest.fixture
 def mesh(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A mesh of the shape that the test is given, all of whose ranks are this process."""
+    """A mesh of the shape that the test asks for, all of whose ranks are this process."""
     shape = request.param
     world = int(torch.Size(shape).numel())
     dist.init_process_group("fake", store=fake_pg.FakeStore(), rank=0, world_size=world)
@@ -43,12 +43,12 @@ def meshes(*shapes: tuple[int, ...]) -> Any:
 
 
 def integers(*shape: int) -> torch.Tensor:
-    """Of which fp32 sums are exact, in any order; even, so that halves and quarters are too."""
+    """Return integers whose fp32 sums are exact in any order. They are multiples of 8, so that halves and quarters are too."""
     return torch.randint(-4, 5, shape).float() * 8
 
 
 def whole(t: Any) -> torch.Tensor:
-    """A DTensor's value; all ranks must have the same."""
+    """Return a DTensor's value, which must be the same on all ranks."""
     return t.full_tensor().reconcile()
 
 
@@ -70,7 +70,7 @@ def fits(t: torch.Tensor, mesh: Any, dims: tuple[int | None, ...]) -> bool:
 @meshes((3,))
 @pytest.mark.parametrize("name", [name for name in SHAPES if name not in ("depth_zero", "empty", "row")])
 def test_every_placement_of_every_shape(name: str, mesh: Any, seed: int) -> None:
-    """Each dimension of each operand over three ranks, which do not divide most of them."""
+    """Each dimension of each operand is sharded over three ranks, which do not divide most of the sizes."""
     a, b = (integers(*shape) for shape in SHAPES[name])
     for i, j in itertools.product(choices(a), choices(b)):
         if fits(a, mesh, (i,)) and fits(b, mesh, (j,)):
@@ -78,7 +78,7 @@ def test_every_placement_of_every_shape(name: str, mesh: Any, seed: int) -> None
             assert torch.equal(whole(mm32.matmul(x, y)), a @ b), f"{i}, {j}"
 
 
-# What is chosen where nothing, or little, has to move: (a, b) -> result, by name of dimension; K is summed later.
+# How the result is sharded if nothing, or little, has to move: (a, b) -> result, by sharded dimension; "sum": K is summed later.
 CHOSEN = {
     (None, None): None,
     ("m", None): "m",
@@ -92,7 +92,7 @@ CHOSEN = {
 @meshes((2,))
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_the_result_lies_as_its_operands_do(layout: str, mesh: Any, seed: int) -> None:
-    """In every layout, which is that of the local tensors too: views, not copies."""
+    """This holds in every layout, which the local tensors have too: they are views, not copies."""
     a, b = integers(6, 8), integers(8, 4)
     for (i, j), wanted in CHOSEN.items():
         x, y = [
@@ -115,7 +115,7 @@ PAIRS = [(None, None), (0, None), (None, 0), (0, 1), (1, 0), (1, 1), (0, 0), (1,
 @pytest.mark.parametrize("activation", [None, "relu"])
 @pytest.mark.parametrize("biased", [False, True])
 def test_meshes_of_two_dimensions(activation: str | None, biased: bool, mesh: Any, seed: int) -> None:
-    """Every dimension of each operand over either dimension of the mesh, and over both."""
+    """Dimensions of each operand are sharded over either dimension of the mesh, and over both."""
     a, b, bias = integers(12, 24), integers(24, 6), 3 * integers(6)
     wanted = a @ b + (bias if biased else 0)
     wanted = wanted if activation is None else wanted.relu()
@@ -128,7 +128,8 @@ def test_meshes_of_two_dimensions(activation: str | None, biased: bool, mesh: An
 
 @meshes((2, 2))
 def test_a_sum_over_ranks_has_the_bias_once_and_the_activation_last(mesh: Any, seed: int) -> None:
-    """K over both dimensions of the mesh. All activations, in two orders: what torch kept for one must not serve another."""
+    """K is sharded over both dimensions of the mesh. Activations are used in two orders: what torch cached for one must not be
+    used for another."""
     a, b, bias = integers(6, 8), integers(8, 10), integers(10)
     x, y = distribute_tensor(a, mesh, [S(1), S(1)]), distribute_tensor(b, mesh, [S(0), S(0)])
     z = distribute_tensor(bias, mesh, [R, R])
@@ -141,8 +142,8 @@ def test_a_sum_over_ranks_has_the_bias_once_and_the_activation_last(mesh: Any, s
 
 @meshes((2,))
 def test_the_operators_by_themselves(mesh: Any, seed: int) -> None:
-    """In inference mode, where autograd's key is left out: mm32::matmul leaves no sum open, the operator of DTensors only one
-    that no activation waits for, whichever was called before."""
+    """In inference mode autograd's key is left out. There mm32::matmul leaves no sum open, and the operator of DTensors leaves
+    one open only if no activation follows, whichever of them was called before."""
     a, b = integers(6, 8), integers(8, 4)
     x, y = distribute_tensor(a, mesh, [S(1)]), distribute_tensor(b, mesh, [S(0)])
     sharding.register()
@@ -164,7 +165,7 @@ def test_the_operators_by_themselves(mesh: Any, seed: int) -> None:
 
 @meshes((2,))
 def test_the_operator_that_writes(mesh: Any, seed: int) -> None:
-    """It leaves `out` where it is: a copy that torch moved would be lost."""
+    """It writes to `out` where it is: a result in a copy that torch redistributed would be lost."""
     a, b = integers(6, 8), integers(8, 4)
     x, y = distribute_tensor(a, mesh, [S(1)]), distribute_tensor(b, mesh, [S(0)])
     sharding.register()
@@ -202,7 +203,7 @@ def test_out_of_any_placement(place: tuple, mesh: Any, seed: int) -> None:
 @meshes((2, 2))
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_packed_operands_do_not_move(side: str, mesh: Any, seed: int) -> None:
-    """Each rank's own shard is packed, and the other operand goes where it fits."""
+    """Each rank's own shard is packed, and the other operand is redistributed to fit it."""
     a, b, bias = integers(6, 8), integers(8, 4), integers(4)
     z = distribute_tensor(bias, mesh, [R, S(0)])
     for i, j in itertools.product(PAIRS, PAIRS[::2]):

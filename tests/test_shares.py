@@ -14,7 +14,7 @@ from support import shares
 
 
 def run(scale: float = 1.0) -> shares.Run:
-    """Two processes' worth: 10 s of numerics, 20 of budgets and 5 of slow ones, 30 of verify, 4 to start."""
+    """Return a run of two processes: 10 s of numerics, 20 s of budgets, 5 s of slow budgets, 30 s of verify, and 4 s to start."""
     made = shares.Run()
     made.add({"tests/test_numerics.py::a": 10 * scale, "tests/test_resources.py::b": 20.0}, [], 10 * scale + 22)
     slow = "tests/test_resources.py::c"
@@ -92,7 +92,7 @@ def test_the_table_has_both(made: dict[str, Any]) -> None:
 
 
 def test_only_far_more_than_recorded_is_too_much(made: dict[str, Any]) -> None:
-    """The steps that are no tests, and the budgets, which cost what the changed kernels ask for, are left out."""
+    """Commands that are not tests are left out, and so are the budgets, whose cost depends on which kernels have changed."""
     assert run().excess(None) is None
     assert run(1.9).excess(made) is None
     assert run(2.2).excess(made) is None, "all areas alike: a slower machine"
@@ -115,7 +115,7 @@ def test_only_far_more_than_recorded_is_too_much(made: dict[str, Any]) -> None:
     ],
 )
 def test_what_a_run_of_all_tests_is(asked: dict[str, Any], all_of_them: bool) -> None:
-    """Only such a run is held to the record, and recorded."""
+    """Only a run of all tests is held to the record, and recorded."""
     options = {"keyword": "", "markexpr": "", "deselect": None, "lf": False} | asked
     config: Any = SimpleNamespace(
         option=SimpleNamespace(**options),
@@ -133,7 +133,7 @@ def test_a_step_that_fails_says_so(folder: Path) -> None:
 
 
 def test_a_record_older_than_its_sources_is_said_so() -> None:
-    """A warning: what it says of times and counts is of the tests as they were."""
+    """There is a warning then, because its times and counts are those of the tests as they were."""
     made = shares.record()
     if made is None:
         pytest.skip(f"there is no {shares.RECORD.name}: {shares.REMEDY}")

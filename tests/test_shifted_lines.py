@@ -1,4 +1,4 @@
-"""Lines at any multiple of 4 bytes, as packing reads them: on the host by the simulator (simulated.py), and on a GPU."""
+"""How packing reads lines at any multiple of 4 bytes: on the host by the simulator (simulated.py), and on a GPU."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from support.gpu import forget_plans
 simulate = pytest.mark.skipif(simulated.COMPILER is None, reason="no C++ compiler")
 UNIT_ROWS = 16
 
-# What mm32_pack does with its units, but for splitting and packing: reads them one after another through the same shared memory.
-# A unit is 16 rows and up to 512 places of K; `out` has as many rows and places as units have.
+# Reads units as mm32_pack does, one after another through the same shared memory, but without splitting and packing them.
+# A unit is 16 rows and up to 512 places of K; `out` has room for whole units.
 PROGRAM = """
 #include "@SIMULATOR@"
 @SOURCE@
@@ -64,8 +64,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 def read(
     library: ctypes.CDLL, rows: int, depth: int, along_rows: bool, offset: int, stride: int, blocks_a_unit: int = 8
 ) -> None:
-    """Reads an operand whose lines are `stride` floats apart, the first of them `offset` floats from a multiple of 16 bytes, and
-    checks every element, and zeros around."""
+    """Read an operand whose lines are `stride` floats apart, the first of them `offset` floats from a multiple of 16 bytes.
+    Assert that every element is right, with zeros around."""
     lines, length = (depth, rows) if along_rows else (rows, depth)
     memory = simulated.aligned((lines - 1) * stride + length, offset)
     memory[:] = np.arange(1, memory.size + 1)
@@ -79,7 +79,7 @@ def read(
     library.run(ctypes.byref(job), 1, ctypes.c_void_p(begin), ctypes.c_void_p(end))
     wanted = np.zeros_like(out)
     wanted[:rows, :depth] = operand
-    # Only K-blocks that exist are read.
+    # Only existing K-blocks are read.
     existing = np.arange(out.shape[1]) < -(-depth // 64) * 64
     assert np.array_equal(out[:, existing], wanted[:, existing])
     assert np.isnan(out[:, ~existing]).all()
@@ -90,7 +90,7 @@ def read(
 @pytest.mark.parametrize("offset", [0, 1, 2, 3])
 @pytest.mark.parametrize("more", [0, 1, 2, 3])  # the line's stride, modulo 4
 def test_lines_at_every_alignment(along_rows: bool, offset: int, more: int, library: ctypes.CDLL) -> None:
-    """Two units of rows, the second with fewer, K with an end: more K-blocks than stages."""
+    """There may be two units of rows, the second with fewer rows, and more K-blocks than stages, the last one not full."""
     for rows, depth in ((23, 261), (16, 64)):
         length = rows if along_rows else depth
         read(library, rows, depth, along_rows, offset, length + (more - length) % 4)
@@ -110,7 +110,7 @@ def test_lines_of_every_length(along_rows: bool, rows: int, depth: int, library:
 @simulate
 @pytest.mark.parametrize("along_rows", [False, True])
 def test_lines_that_are_one(along_rows: bool, library: ctypes.CDLL) -> None:
-    """A stride of 0, as of an expanded tensor."""
+    """All lines may be one, with a stride of 0, as in an expanded tensor."""
     read(library, 20, 70, along_rows, 1, 0)
 
 
@@ -125,7 +125,7 @@ def test_packing_reads_contiguous_lines_by_16_bytes(layout: str, loads: tuple[in
     assert {(x["A_LOAD"], x["B_LOAD"]) for x in packing} == {loads}
     multiplies = [dict(launch.constants) for launch in made.launches if launch.entry == "mm32_tensorcore"]
     assert {(x["A_UNIT_ROWS"], x["B_UNIT_ROWS"]) for x in multiplies} == {(UNIT_ROWS, UNIT_ROWS)}
-    # In turn, as aligned lines are.
+    # They are packed by the same launches as aligned lines, one after another.
     aligned = plan(gemm.from_layout(layout, 2048, 2048, 2048), H200, "tensorcore")
     assert [x.entry for x in made.launches] == [x.entry for x in aligned.launches]
     assert {x.grid(made.gemm) for x in made.launches if x.entry == "mm32_pack"} == {sources.PACKERS * H200.sms}
@@ -161,7 +161,8 @@ def test_a_multiply_that_packs_inline_reads_whole_fours_as_before() -> None:
 
 
 def placed(x: torch.Tensor, offset: int, stride: int) -> torch.Tensor:
-    """x in memory of its own, its lines `stride` apart, the first `offset` floats from a multiple of 16 bytes; NaN around."""
+    """Return x in memory of its own, with lines `stride` apart, the first `offset` floats from a multiple of 16 bytes, and NaN
+    around."""
     memory = torch.full((offset + x.shape[0] * stride + 4,), float("nan"), device="cuda")
     there = memory[offset:].as_strided(x.shape, (stride, 1))
     there.copy_(x)
@@ -179,10 +180,11 @@ SIZES = [(333, 517, 261), (130, 1025, 70), (1025, 1025, 1025), (64, 300, 3001), 
 def test_bits_are_those_of_aligned_lines(
     sizes: tuple[int, int, int], layout: str, kernel: str, precision: str, panels_only: None, seed: int
 ) -> None:
-    """Where operands lie decides nothing of a result: each alignment of each operand, beside aligned copies, by the same tile."""
+    """The alignment of operands must not change a result: each alignment of each operand is compared with aligned copies, by the
+    same tile."""
     m, k, n = sizes
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
-    a[0] *= 1e-3  # what is small is counted
+    a[0] *= 1e-3  # because packing counts small elements
     lines = (a if layout[0] == "n" else a.T), (b if layout[1] == "n" else b.T)
 
     def product(offsets: tuple[int, int], more: tuple[int, int]) -> torch.Tensor:
@@ -204,7 +206,7 @@ def test_bits_are_those_of_aligned_lines(
 
 @pytest.mark.gpu
 def test_the_lower_tier_reads_them_too(panels_only: None, seed: int) -> None:
-    """Data of which much fails the accept test: rows that span much, at any alignment, and batches."""
+    """Most of these data fail the accept test: rows span much, at any alignment, in batches."""
     with cost.shares({"lower.launches": 0.0}):
         forget_plans()
         a = torch.randn(2, 700, 1025, device="cuda") * torch.exp(4 * torch.randn(2, 700, 1025, device="cuda"))

@@ -1,4 +1,5 @@
-"""The site in a headless Chromium, 1280 and 400 pixels wide: nothing is cut, missing or fetched; search and theme switch work."""
+"""The site in a headless Chromium, 1280 and 400 pixels wide: nothing is cut, missing, or fetched from elsewhere; the search and
+the theme switch work."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def chromium() -> Iterator[browser.Browser]:
 
 
 def until(page: browser.Page, code: str) -> object:
-    """The value of an expression of JavaScript, waited for until it is true; False after some seconds."""
+    """Return the value of a JavaScript expression once it is true, or False after 20 seconds."""
     end = time.monotonic() + 20
     while not (found := page.value(code)):
         if time.monotonic() > end:
@@ -50,7 +51,7 @@ def until(page: browser.Page, code: str) -> object:
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_pages_open_quietly_and_fit(every: int, chromium: browser.Browser, site: Path, address: str) -> None:
-    """The first page and each fourth after it; all with make test-all."""
+    """The test opens the first page and each fourth after it, and with make test-all every page."""
     names = pages.names(site)
     assert {"./", "api/", "comparison/", "kernels/"} <= set(names)
     names.sort(key=lambda name: name != "./")
@@ -106,10 +107,10 @@ def test_the_test_itself_sees_what_is_wrong(chromium: browser.Browser, tmp_path:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_theme_switch_changes_the_pictures(chromium: browser.Browser, address: str, dark: bool) -> None:
     with chromium.open(address) as page:
-        page.value("localStorage.clear()")  # where the switch's place is kept
+        page.value("localStorage.clear()")  # forgets the switch's position
     with chromium.open(address, dark=dark) as page:
         assert page.value(SHOWN) == ["dark" if dark else "light"], "the system's colours at first"
-        for theme in ("light", "dark"):  # the switch has three places: the system's, light, dark
+        for theme in ("light", "dark"):  # the switch has three positions: the system's, light, dark
             page.value("document.querySelector('.md-header__option label:not([hidden])').click()")
             assert until(page, f"({SHOWN}).join() === '{theme}'"), theme
 

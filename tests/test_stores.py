@@ -1,4 +1,4 @@
-"""How a tile of C leaves registers where rows of C are not aligned (emulated/tiles.cuh): on the host, by the simulator."""
+"""How a tile of C is stored from registers if rows of C are not aligned (emulated/tiles.cuh): on the host, by the simulator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support import simulated
 pytestmark = pytest.mark.skipif(simulated.COMPILER is None, reason="no C++ compiler")
 TILE = 128
 
-# One tile by 8 warps of 16 rows. `sums` are of the whole tile; the exponents of rows and columns are moderate.
+# Stores one tile by 8 warps of 16 rows each. `sums` are those of the whole tile; the exponents of rows and columns are moderate.
 PROGRAM = """
 #define MM32_TILE_N 128
 #define MM32_PRODUCTS 3
@@ -83,17 +83,17 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     [
         (True, 257, 259, 128, 128, 1),
         (True, 129, 131, 0, 0, 1),
-        (False, 257, 259, 128, 128, 1),  # the long path takes tiles that are whole too
-        (False, 129, 257, 128, 256, 1),  # one element of it exists
-        (False, 128, 133, 0, 128, 1),  # five columns
-        (False, 140, 255, 128, 128, 1),  # twelve rows
-        (False, 130, 128, 0, 0, 3),  # columns apart
+        (False, 257, 259, 128, 128, 1),  # the general path takes whole tiles too
+        (False, 129, 257, 128, 256, 1),  # one element of the tile exists
+        (False, 128, 133, 0, 128, 1),  # five columns exist
+        (False, 140, 255, 128, 128, 1),  # twelve rows exist
+        (False, 130, 128, 0, 0, 3),  # columns of C lie apart
     ],
 )
 def test_a_tile_lands_where_it_belongs(
     whole: bool, m: int, n: int, m0: int, n0: int, col: int, library: ctypes.CDLL, seed: int
 ) -> None:
-    """Every element that exists is stored, and none else; squares of C are added up where it is watched."""
+    """Exactly the elements that exist are stored; the squares of C's watched elements are added up."""
     height, width = min(m - m0, TILE), min(n - n0, TILE)
     rng = np.random.default_rng(seed)
     row = n * col + 2  # the rows of C lie apart

@@ -1,4 +1,5 @@
-"""torch.func and forward mode: values against the same transforms of torch's own matmul, and how many products they take."""
+"""torch.func and forward mode: values agree with the same transforms of torch's own matmul, and the number of products is
+counted."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ from support.gpu import assert_close, reference
 from support.ops import DEVICES, SHAPES, Products, columns, make
 
 Function = Callable[..., torch.Tensor]
-FEW = (None, "tanh", "gelu", "silu")  # no slope, of the result, of the pre-activation by torch, and by mm32
+# No slope; a slope of the result; and slopes of the pre-activation, computed by torch and by mm32.
+FEW = (None, "tanh", "gelu", "silu")
 
 
 @pytest.fixture(autouse=True)
 def no_loops() -> Iterator[None]:
-    """torch.vmap runs an operator that it has no rule for in a loop: here that is an error."""
+    """torch.vmap would run an operator that has no rule in a loop; in these tests that is an error."""
     before = torch._C._functorch._is_vmap_fallback_enabled()
     torch._C._functorch._set_vmap_fallback_enabled(False)
     yield
@@ -30,7 +32,7 @@ def no_loops() -> Iterator[None]:
 
 
 def pair(activation: str | None) -> tuple[Function, Function]:
-    """mm32's function and torch's, of (a, b, bias)."""
+    """Return mm32's function and torch's, both of (a, b, bias)."""
     return (
         lambda a, b, bias: mm32.matmul(a, b, bias=bias, activation=activation),
         lambda a, b, bias: torch_product.activate(torch.matmul(a, b) + (bias if b.dim() > 1 else bias[0]), activation),
@@ -48,7 +50,7 @@ def squared(f: Function) -> Function:
 
 
 def assert_equal(got: object, wanted: object) -> None:
-    torch.testing.assert_close(got, wanted)  # containers too; NaN is unequal to all
+    torch.testing.assert_close(got, wanted)  # compares containers too; NaN is equal to nothing
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -66,7 +68,7 @@ def test_dual_numbers(activation: str | None, with_tangents: tuple[int, ...], se
             for i, (v, t) in enumerate(zip(values, tangents, strict=True))
         ]
         (got, got_t), (wanted, wanted_t) = (forward.unpack_dual(f(*inputs)) for f in (ours, torchs))
-        with torch.no_grad():  # which is about backward, not about this
+        with torch.no_grad():  # must not turn off forward mode
             assert_equal(forward.unpack_dual(ours(*inputs)).tangent, wanted_t)
     assert_equal(got, wanted)
     assert wanted_t is not None
@@ -154,7 +156,7 @@ def test_other_activations_twice(kind: str, seed: int) -> None:
 
 
 def test_backward_of_a_dual(seed: int) -> None:
-    """Forward mode through .backward(), without torch.func."""
+    """Forward mode works through a backward pass, without torch.func."""
     for activation in (None, "relu", "tanh", "gelu"):
         results = []
         for f in pair(activation):
@@ -178,7 +180,7 @@ class Layer(torch.nn.Module):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_per_sample_gradients_of_a_module(device: str, seed: int) -> None:
-    """functional_call, grad and vmap together: against one backward for each sample."""
+    """functional_call, grad and vmap together give the same as one backward for each sample."""
     layer, x = Layer().to(device), make((6, 3, 4), device)
     parameters = dict(layer.named_parameters())
 
@@ -205,7 +207,7 @@ MAPPED = {
 @pytest.mark.parametrize("bias", [None, "shared", "mapped"])
 @pytest.mark.parametrize("shapes", MAPPED)
 def test_vmap_over_any_dimension(shapes: str, bias: str | None, seed: int) -> None:
-    """Every in_dims of a and b, each as one product."""
+    """Every combination of in_dims of a and b is computed as one product."""
     a_shape, b_shape = MAPPED[shapes]
     ours, torchs = pair("tanh")
     if bias is None:
@@ -227,7 +229,7 @@ def test_vmap_over_any_dimension(shapes: str, bias: str | None, seed: int) -> No
 
 
 def test_samples_share_a_product_where_one_operand_is_shared(seed: int) -> None:
-    """Rows of one product, or its columns: not a batch of small ones."""
+    """The samples are rows or columns of one product, not a batch of small ones."""
     rows, vectors, b = make((7, 4)), make((7, 4)), make((4, 5))
     with Products() as products:
         torch.vmap(mm32.matmul, (0, None))(rows, b)
@@ -254,7 +256,7 @@ def test_vmap_of_nothing() -> None:
 
 
 def test_vmap_checks_one_sample() -> None:
-    """Operands that only fit with the mapped dimension in."""
+    """Operands are refused if they fit only together with the mapped dimension."""
     three = torch.vmap(lambda a, b, bias: mm32.matmul(a, b, bias=bias))
     square = torch.ones(2, 2, 2)
     with pytest.raises(RuntimeError, match="need to be at least 1D, but they are 0D and 0D"):

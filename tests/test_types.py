@@ -1,4 +1,4 @@
-"""What a type checker sees of mm32, in strict mode: names of options, and results."""
+"""What a strict type checker sees of mm32: the names of options, and the types of results."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_types_are_those_of_the_tables() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("mypy", path=Path(sys.executable).parent) is None, reason="mypy is not installed")
 def test_mypy_accepts_what_exists_and_names_what_does_not(tmp_path: Path) -> None:
-    """A program that uses the package as it is installed, by py.typed."""
+    """mypy checks a program that uses the package, which it finds by MYPYPATH."""
     program = tmp_path / "program.py"
     program.write_text(ACCEPTED + REFUSED)
     source = Path(mm32.__file__).parent.parent

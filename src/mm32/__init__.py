@@ -38,13 +38,14 @@ __all__ = [
 
 settings.apply()
 
-# `mm32 verify` and `demo` need a second process that has imported torch: it does so while this one does. Two seconds of five.
+# `mm32 verify` and `mm32 demo` need a second process that has imported torch. It is started here, so that both processes import
+# torch at the same time: that saves two seconds of five.
 if sys.argv[1:2] in (["verify"], ["demo"]) and sys.argv[0].endswith("/mm32") and "--help" not in sys.argv:
-    # Threads that spin take cores from the processes that are verified.
+    # Threads that spin would take cores from the processes that are verified.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     importlib.import_module("mm32.verify.processes.launch").shared()
 
-# Where torch is missing or broken, the package can still be imported, so that `mm32 env` can say so: the error waits for the
+# Where torch is missing or broken, the package can still be imported, so that `mm32 env` can say so: the error is raised at the
 # first use of a name that needs torch. (Any exception: a broken torch raises OSError or AttributeError as well as ImportError.)
 _failure: Exception | None = None
 try:
@@ -59,7 +60,7 @@ except Exception as error:
 
 if TYPE_CHECKING:
     from mm32 import distributed, export, numerics, verify
-else:  # a type checker would take any name for an attribute
+else:  # with this function, a type checker would accept any name as an attribute
 
     def __getattr__(name: str) -> object:
         if name in ("distributed", "export", "numerics", "verify"):  # loaded when they are first used

@@ -1,6 +1,7 @@
 """The table of activations. Everything that knows an activation reads it from here.
 
-To add one: a line in `ACTIVATIONS`, a case in `scripted`, and one of the same number in the kernels' epilogue.cuh.
+To add an activation, add a line to `ACTIVATIONS`, a case to `scripted`, and a case with the same number to the kernels'
+epilogue.cuh.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Activation:
     """Keyword arguments, which are attributes of the module too."""
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """act(x), a new tensor."""
+        """Return act(x) as a new tensor."""
         return self.function(x, **self.options)
 
 
@@ -57,7 +58,7 @@ def _leaky_relu_slope(grad: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def _silu_slope(grad: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    s = torch.sigmoid(value)  # torch's silu_backward has no forward mode
+    s = torch.sigmoid(value)  # torch's silu_backward does not support forward mode
     return grad * (s * (1 + value * (1 - s)))
 
 
@@ -95,7 +96,7 @@ _BY_NAME: dict[str, Activation] = {activation.name: activation for activation in
 
 
 def names() -> tuple[str, ...]:
-    """Their names, in the order of their numbers."""
+    """The names of the activations, in the order of their numbers."""
     return tuple(_BY_NAME)
 
 
@@ -105,17 +106,17 @@ def number(name: str | None) -> int:
 
 
 def name(number: int) -> str | None:
-    """The name of the activation of a number; None for 0. IndexError if there is none."""
+    """The name of the activation with this number; None for 0. Raises IndexError if there is none."""
     return None if number == 0 else ACTIVATIONS[number - 1].name
 
 
 def named(name: str) -> Activation:
-    """The activation of that name; KeyError if there is none."""
+    """The activation of that name. Raises KeyError if there is none."""
     return _BY_NAME[name]
 
 
 def of_module(module: torch.nn.Module) -> Activation | None:
-    """The activation that a module of torch's computes, or None. Subclasses of torch's modules are not looked into."""
+    """The activation that a torch module computes, or None. It is also None for subclasses of torch's modules."""
     for activation in ACTIVATIONS:
         if type(module) is activation.module and all(getattr(module, k) == v for k, v in activation.options.items()):
             return activation
@@ -123,7 +124,7 @@ def of_module(module: torch.nn.Module) -> Activation | None:
 
 
 def scripted(x: torch.Tensor, name: str) -> torch.Tensor:
-    """act(x) of the activation `name`, in words that TorchScript compiles: it reads no table."""
+    """Return act(x) for the activation `name`, in code that TorchScript can compile: without the table."""
     if name == "relu":
         return torch.relu(x)
     if name == "leaky_relu":

@@ -27,8 +27,8 @@ CLI_PARTS = ("typer", "rich", "ninja", "psutil", "setuptools")
 
 def collect() -> dict[str, Any]:
     """The report, ready for JSON: "versions" and "compilers" by name, "devices" a list, "cache", "settings" (the environment
-    variables that mm32 reads, None if not set), "missing" (what, and how to get it). What is not there is None; what could not be
-    found out is "failed: " and the error."""
+    variables that mm32 reads, None if not set), "missing" (what, and how to get it). What is not there is None;
+    what could not be found out is the text "failed: " and the error."""
     versions: dict[str, str | None] = {
         "mm32": _probe(_mm32),
         "Python": platform.python_version(),
@@ -85,7 +85,7 @@ def text(report: dict[str, Any]) -> str:
 
 
 def planning_device() -> tuple[Card, bool]:
-    """The card that plans are made for, and whether it is here: torch's current one, or an H200 where there is no card."""
+    """The card that plans are made for, and whether it is present: torch's current one, or an H200 if there is no card."""
     import torch
 
     from mm32.cuda import launch
@@ -97,7 +97,7 @@ def planning_device() -> tuple[Card, bool]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Each item by itself. `_probe` turns what it raises into a text.
+# One function for each item. `_probe` turns an exception into a text.
 
 
 def _probe(function: Callable[[], Any]) -> Any:
@@ -199,7 +199,7 @@ def _compiler(name: str) -> str | None:
 
 
 def _python_headers() -> str | None:
-    """Where the header is that an extension of this Python is built with."""
+    """The path of Python.h, which extensions of this Python are built with; None if it is missing."""
     path = Path(sysconfig.get_path("include"), "Python.h")
     return str(path) if path.is_file() else None
 
@@ -221,7 +221,8 @@ def _cache() -> dict[str, Any]:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether a file can be created in a folder, by creating one without a name: os.access is true for root, even in /proc."""
+    """Return whether a file can be created in a folder, by creating one without a name: os.access is true for root, even in
+    /proc."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return True

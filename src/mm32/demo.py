@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mm32.verify import Report
 
-# A CPU takes two minutes for the product that shows a card's speed, and leaves out probes for time; a small one has them all.
+# On a CPU, the product that shows a card's speed takes two minutes, and probes are left out to save time. The small one has all
+# probes.
 ON_CPU, ON_CARD = "small", "tt"
 
-# What stands here of the H200 is held to benchmarks/results/nvidia-h200/main.json by a test.
+# A test compares the figures of the H200 in this text with benchmarks/results/nvidia-h200/main.json.
 WITHOUT_A_CARD = """\
 What a GPU would add
   No GPU was found. On a CPU mm32 calls torch's own product, so both sides above ran the same code:
@@ -29,7 +30,7 @@ What ran
 
 
 def folder() -> Path:
-    """Of the examples: inside an installed mm32, beside src/ in a checkout."""
+    """The folder of the examples: inside an installed mm32, or beside src/ in a checkout."""
     package = Path(__file__).resolve().parent
     inside = package / "examples"
     return inside if inside.is_dir() else package.parents[1] / "examples"
@@ -41,7 +42,7 @@ def names() -> dict[str, Path]:
 
 
 def example(name: str) -> Path:
-    """The script of that example. Raises ValueError, with the names that there are, for any other."""
+    """The script of that example. Raises ValueError, which lists the known names, for any other name."""
     known = names()
     if name not in known:
         raise ValueError(f"there is no example {name!r}: there are {', '.join(known) or f'none in {folder()}'}")
@@ -49,7 +50,7 @@ def example(name: str) -> Path:
 
 
 def run(progress: Callable[[str], None] | None = None) -> tuple[Report, str]:
-    """mm32's own kernel verified on an example that suits this machine: the report, and a text that goes below its page."""
+    """Verify mm32's own kernel on an example that suits this machine. Returns the report, and a text to show below its page."""
     import torch
 
     from mm32.verify import verify

@@ -18,11 +18,11 @@ _is_compiling, _is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_g
 _function_modes = torch._C._len_torch_function_stack
 
 Implementation = Callable[..., torch.Tensor]
-_compiled: Any = torch._C._dynamo.guards  # what programs of torch.compile call; not of torch's public interface
+_compiled: Any = torch._C._dynamo.guards  # functions that compiled programs call; not part of torch's public interface
 
 
 def _quiet() -> list[int]:
-    """The dispatch keys that a thread includes without dispatch modes, transforms and tracing: outside inference mode, and
+    """The dispatch keys that a thread includes when there is no dispatch mode, transform or tracer: outside inference mode, and
     inside it."""
     included = []
     for inference in (False, True):
@@ -37,20 +37,23 @@ _implementations: dict[int, Implementation] = {}
 
 
 def learn(device: torch.device | str, run: Implementation) -> None:
-    """Declares `run` to be what the dispatcher calls for ordinary tensors of a device: those with the dispatch keys of a new
-    tensor, made outside or inside inference mode; no subclass, no wrapper of torch.func, not fake, not negated lazily."""
+    """Declare that `run` is what the dispatcher calls for ordinary tensors of a device.
+
+    Ordinary tensors have the dispatch keys of a new tensor, made outside or inside inference mode: they are no subclass, no
+    wrapper of torch.func, not fake, and not lazily negated.
+    """
     for inference in (False, True):
         with _disable_current_modes(), torch.inference_mode(inference):
             _implementations[_keys(torch.empty(0, device=device)).raw_repr()] = run
 
 
 def observed() -> bool:
-    """Whether a dispatch mode, a transform of torch.func or a tracer sees the operators that this thread calls."""
+    """Return whether a dispatch mode, a transform of torch.func or a tracer sees the operators that this thread calls."""
     return _include_set().raw_repr() not in _QUIET
 
 
 def keys(t: Any) -> int:
-    """The dispatch keys of a tensor; 0, for which there is no implementation, for a subclass and for anything else."""
+    """The dispatch keys of a tensor. They are 0, for which there is no implementation, for a subclass and for anything else."""
     return _keys(t).raw_repr() if type(t) in TENSOR_TYPES else 0
 
 
@@ -85,14 +88,15 @@ def implementation(
 
 
 def guard(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool] | None:
-    """A check, in C++ and 0.2 us, whether the dispatcher would treat other tensors as it treats `tensors` now.
+    """Return a check, in C++ and 0.2 us, of whether the dispatcher would treat other tensors as it treats `tensors` now.
 
-    It compares classes, dispatch keys (with those that this thread includes and excludes: modes, transforms, tracers, autocast,
-    inference mode), dtypes, devices, sizes, strides, and whether gradients are required. It does not see the other things that
-    `implementation` checks: compilation by dynamo, function modes, forward mode, a profiler, whether gradients are recorded.
+    The check compares classes, dispatch keys (with those that this thread includes and excludes: modes, transforms, tracers,
+    autocast, inference mode), dtypes, devices, sizes, strides, and whether gradients are required. It does not see the other
+    things that `implementation` checks: compilation by dynamo, function modes, forward mode, a profiler, whether gradients are
+    recorded.
 
-    It is torch.compile's TensorGuards, and keeps no tensor alive. None if this torch has none, or if a tensor is given twice,
-    which these guards cannot check.
+    The check is torch.compile's TensorGuards, and keeps no tensor alive. Returns None if this torch has no TensorGuards, or if a
+    tensor is given twice, which they cannot check.
     """
     if _Guards is None or len({id(t) for t in tensors}) < len(tensors):
         return None
@@ -110,7 +114,7 @@ def _guards() -> Any:
             with torch.inference_mode():
                 inside = check(a, b)
             works = check(a, b) and check(a, b.clone()) and not inside and not any(check(a, other) for other in others)
-    except Exception:  # of any kind: calls then take the slow path
+    except Exception:  # any exception: calls then take the slow path
         return None
     return made if works else None
 
@@ -129,6 +133,6 @@ def _empty(kind: str) -> Callable[..., torch.Tensor]:
     return getattr(_compiled, f"_empty_strided_{kind}", slower) if works else slower
 
 
-# By type of device: makes a new tensor on the current one, of sizes, strides and a dtype. What torch.compile's programs call for
-# that takes 0.4 us on a CPU where torch.empty_strided takes 1.1 and Tensor.new_empty 1.7.
+# For each type of device, a function of sizes, strides and a dtype that makes a new tensor on the current device. The function
+# that torch.compile's programs call for that takes 0.4 us on a CPU; torch.empty_strided takes 1.1, and Tensor.new_empty 1.7.
 EMPTY = {kind: _empty(kind) for kind in ("cuda", "cpu")}

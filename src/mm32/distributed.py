@@ -1,6 +1,6 @@
-"""mm32 on the ranks of a mesh: `check`, that they compute alike.
+"""mm32 on the ranks of a mesh: `check` makes sure that they compute in the same way.
 
-What mm32 does with DTensors needs no call and is in sharding.py.
+Products of DTensors need no call of this module; they are in sharding.py.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from mm32.errors import CompileError
 
 __all__ = ["check"]
 
-_FAILED = "error"  # the fact that takes the place of all others
+_FAILED = "error"  # the only fact of a rank that could not find out its facts
 
 
 def check(mesh: DeviceMesh | None = None) -> None:
-    """Raises on every rank of a mesh if the ranks would compute the same product in different ways.
+    """Raise an error on every rank of a mesh if the ranks would compute the same product in different ways.
 
     The planner chooses a kernel for the card, and may choose torch's own product. So ranks with different cards, versions or
-    settings may give results with different bits, where a replicated tensor has to be the same on all ranks. Only this function
-    compares ranks, once, when you call it. A good place is after the mesh is made.
+    settings may give results with different bits, but a replicated tensor has to be the same on all ranks. Only this function
+    compares ranks, once, when you call it. A good place for the call is right after the mesh is made.
 
     It is a collective that all ranks of the mesh have to call: one all_gather_object for each dimension of the mesh. It compares
     the versions of mm32 (with the sources of its kernels and planner, and the compiled kernels that came with it), torch, CUDA
@@ -41,8 +41,8 @@ def check(mesh: DeviceMesh | None = None) -> None:
         mesh: None for all ranks of the default process group.
 
     Raises:
-        RuntimeError: ranks differ; the message is the same on all of them and says how. Also if a rank could not find these facts
-            out, and if torch.distributed is not initialized.
+        RuntimeError: ranks differ; the message is the same on all of them and says how. Also if a rank could not find out these
+            facts, and if torch.distributed is not initialized.
     """
     if not (dist.is_available() and dist.is_initialized()):
         raise RuntimeError(
@@ -50,15 +50,16 @@ def check(mesh: DeviceMesh | None = None) -> None:
             "torch.distributed.init_process_group or init_device_mesh first"
         )
     if mesh is not None and mesh.get_coordinate() is None:
-        return  # this rank is not part of it
+        return  # this rank is not part of the mesh
     groups = [None] if mesh is None else [mesh.get_group(dim) for dim in range(mesh.ndim)]
     failed: Exception | None = None
     try:
         facts = _facts(mesh.device_type if mesh is not None else None)
-    except Exception as error:  # the other ranks wait in the gathering: it is told there
+    except Exception as error:  # the other ranks wait in the collective below: they get the error there
         failed, facts = error, {_FAILED: f"{type(error).__name__}: {error}"}
     known = {dist.get_rank(): facts}
-    for group in groups:  # after each, a rank knows of all that it reaches along the dimensions so far
+    # After each group, a rank knows the facts of all ranks that it reaches along the dimensions so far.
+    for group in groups:
         gathered: list[Any] = [None] * dist.get_world_size(group)
         dist.all_gather_object(gathered, known, group=group)
         known = {rank: facts for part in gathered for rank, facts in part.items()}
@@ -74,7 +75,7 @@ def check(mesh: DeviceMesh | None = None) -> None:
 
 
 def _facts(device: str | None) -> dict[str, str]:
-    """What decides how this rank computes a product, in words, by name."""
+    """The facts that decide how this rank computes a product, as text by name."""
     facts = {
         "mm32": mm32.__version__,
         "mm32's kernels": _digest(compiler.KERNEL_DIR, "*.cu*"),
@@ -98,13 +99,13 @@ def _facts(device: str | None) -> dict[str, str]:
 def _compiler() -> str:
     try:
         return compiler.compiler_version()
-    except CompileError:  # then products are torch's, on this rank
+    except CompileError:  # torch then computes the products of this rank
         return "missing"
 
 
 def _digest(folder: Path, pattern: str, contents: bool = True) -> str:
-    """Of the files of a folder, of which a checkout may have others under the same version; of their names alone where these are
-    hashes of what is in them."""
+    """A digest of the files of a folder, because checkouts of the same version may have different files. Without `contents` it
+    is of their names alone, for files whose names are hashes of their contents."""
     digest, paths = hashlib.sha256(), sorted(folder.rglob(pattern))
     for path in paths:
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + (path.read_bytes() if contents else b""))
@@ -112,7 +113,7 @@ def _digest(folder: Path, pattern: str, contents: bool = True) -> str:
 
 
 def _differences(known: dict[int, dict[str, str]]) -> list[str]:
-    """For each fact that ranks differ in, who has what."""
+    """A text for each fact in which ranks differ: which ranks have which value."""
     said = []
     for name in sorted({name for facts in known.values() for name in facts}):
         ranks: dict[str, list[int]] = {}

@@ -1,10 +1,10 @@
-"""mm32 for models that exist: torch's own matrix products, taken over where mm32 expects to be at least as fast.
+"""mm32 for existing models: it takes over torch's own matrix products where it expects to be at least as fast.
 
 `enable` registers kernels for aten's mm, addmm, bmm and baddbmm, their out= forms, which compiled code calls, and the in-place
 addmm_ and baddbmm_, under the dispatcher's CUDA key. That is below autograd, autocast, vmap and fake tensors, so those see the
-operators they know. What ends in one of these arrives here: torch.matmul, linear layers, einsum, backward passes, compiled
-graphs. A call that is not for mm32 goes to the kernel that was registered before, captured with torch.library.get_kernel: called,
-not dispatched.
+operators they know. Everything that ends in one of these operators arrives here: torch.matmul, linear layers, einsum, backward
+passes, compiled graphs. A call that mm32 does not take goes to the kernel that was registered before, captured with
+torch.library.get_kernel. It is called directly, not dispatched again.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ log = logging.getLogger("mm32")
 OPERATORS = (
     "mm", "mm.out", "addmm", "addmm.out", "addmm_", "bmm", "bmm.out", "baddbmm", "baddbmm.out", "baddbmm_",
 )  # fmt: skip
-HOLD = 10.0  # seconds
-# The least estimated time of torch's kernel for mm32 to take a product: a program of shorter ones waits for the host, and mm32
-# keeps the host busy for longer.
+HOLD = 10.0  # seconds for which kernels are kept alive after they were unregistered (`DropIn._uninstall`)
+# mm32 takes a product only if torch's kernel is estimated to take at least this long. A program of shorter products waits for the
+# host, and mm32 keeps the host busy for longer than torch does.
 SHORTEST = 13.5e-6  # seconds
-# Elements of an operand. If both operands have at most as many, torch's kernel runs and no form is looked up, since looking up is
-# most of what a product costs the host that is left to torch. 128 x 128 x 128 is the largest cube. On an H200 mm32 would take no
-# product so small without a batch, and 3 in 100 with one, which gain 4 us at most. Not for precision bf16x6, for which torch's
-# product is no substitute.
+# Elements of an operand. If neither operand has more, torch's kernel runs and no form is looked up: the look-up is most of the
+# host time of a product that is left to torch. The largest such cube is 128 x 128 x 128. On an H200, mm32 would take none of
+# these products without a batch, and 3 in 100 of those with one, which gain 4 us at most. This does not hold for precision
+# bf16x6, because torch's product is no substitute for it.
 TINY = 16384
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 _float32 = torch.float32
@@ -49,8 +49,8 @@ NOT_FLOAT32, TOO_SMALL = "not float32", "too small: the host takes longer than t
 
 @dataclass(frozen=True)
 class Stats:
-    """What ran the products while mm32 was on, in this process, since the last reset. Calls are counted on the host, so replays
-    of a captured CUDA graph are not."""
+    """Counts of what computed the products of this process while mm32 was on, since the last reset. Calls are counted on the
+    host, so replays of a captured CUDA graph are not counted."""
 
     kernels: dict[str, int]
     """Calls that mm32 ran, by its kernel's name."""
@@ -90,8 +90,11 @@ class Stats:
 
 @dataclass(frozen=True)
 class Taken:
-    """mm32 runs this form: `run(a, b, bias, out)` with its kernel, estimated to save `saved` seconds. `options` are those that it
-    was planned with."""
+    """The decision that mm32 runs a form.
+
+    `kernel`: the name of the kernel. `saved`: the seconds that it is estimated to save. `run`: computes a call, as
+    `run(a, b, bias, out)`. `options`: those that it was planned with.
+    """
 
     kernel: str
     saved: float
@@ -101,15 +104,15 @@ class Taken:
 
 @dataclass(frozen=True)
 class Left:
-    """torch's kernel runs this form, for `reason`; `for_now`: decide again at the next call."""
+    """The decision that torch's kernel runs a form. `reason`: why. `for_now`: whether to decide again at the next call."""
 
     reason: str
     for_now: bool = False
 
 
 def _prepare(problem: Gemm, index: int, replaced: str, passes: int) -> Taken | Left:
-    """Whether mm32 takes `problem` on CUDA device `index` from torch, whose kernel runs in precision `replaced`; if so, its
-    kernels are compiled and loaded on return. `passes`: element-wise passes over the result that follow the product."""
+    """Decide whether mm32 takes `problem` on CUDA device `index` from torch, whose kernel runs in precision `replaced`. If so,
+    mm32's kernels are compiled and loaded on return. `passes`: element-wise passes over the result that follow the product."""
     options: dict[str, Any] = {"torch": replaced, "passes": passes, "drop_in": True}
     try:
         plan = prepared.planned(problem, index, **options)
@@ -126,7 +129,7 @@ def _prepare(problem: Gemm, index: int, replaced: str, passes: int) -> Taken | L
     except (CompileError, LaunchError) as error:
         warnings.warn(f"mm32 leaves a product to torch, its kernel could not be made ready: {error}", stacklevel=2)
         return Left(f"mm32's kernel could not be made ready ({type(error).__name__})")
-    if run.plan.kernel == "torch":  # after all
+    if run.plan.kernel == "torch":  # mm32's kernels could not be compiled here
         return Left(run.plan.reason)
     return Taken(plan.kernel, prepared.seconds_saved(plan), run, options)
 
@@ -138,16 +141,19 @@ class _Tally:
 
     def read(self, reset: bool) -> tuple[int, float]:
         calls, saved = self.calls, self.saved
-        if reset:  # what was read is taken off: other threads go on counting
+        if reset:  # only what was read is subtracted, because other threads go on counting
             self.calls -= calls
             self.saved -= saved
         return calls, saved
 
 
 class _Choice(prepared.Entry):
-    """What was decided for calls of one form. `run` is None where torch's kernel runs; `shape`: of the result; `strides`: of the
-    memory that a call takes for its product, None if the product is written to out; `fused`: the addend is the bias of mm32's
-    epilogue; `spans`: bytes that a, b, the addend and out reach over."""
+    """What was decided for calls of one form.
+
+    `run`: computes a call; None if torch's kernel runs. `shape`: the shape of the result. `strides`: those of the memory that a
+    call allocates for its product; None if the product is written to out. `fused`: whether the addend is the bias of mm32's
+    epilogue. `spans`: the bytes from the first to the last element of a, b, the addend and out.
+    """
 
     __slots__ = ("fused", "options", "run", "saved", "shape", "spans", "strides", "tally")
 
@@ -164,14 +170,15 @@ class _Choice(prepared.Entry):
         super().__init__()
         self.tally, self.saved, self.run = tally, saved, run
         self.shape, self.strides, self.fused, self.spans = shape, strides, fused, spans
-        self.options: dict[str, Any] = {}  # that it was planned with
+        self.options: dict[str, Any] = {}  # the options that it was planned with
 
 
 class _Operation:
-    """One of torch's operators as one DropIn sees it: the first field of its keys (prepared.Call), so no other's.
+    """One of torch's operators, as one DropIn sees it. It is the first field of that DropIn's keys (prepared.Call), so that no
+    other DropIn has the same keys.
 
-    `in_place`: out is the addend itself. `onto_addend` is the operation of such calls: of addmm_ itself, of addmm.out another
-    one, which tells them apart from calls of the same forms whose out is other memory.
+    `in_place`: whether out is the addend itself. `onto_addend`: the operation of calls in place. For addmm_ it is this operation
+    itself; for addmm.out it is another one, to tell such calls apart from calls of the same forms whose out is other memory.
     """
 
     def __init__(self, name: str, in_place: bool = False) -> None:
@@ -186,11 +193,11 @@ def _named(key: tuple, a: torch.Tensor, b: torch.Tensor) -> tuple[str, str]:
     return key[0].name, f"{tuple(a.shape)} and {tuple(b.shape)}"
 
 
-_OTHER = 2  # in the place of a scale that is neither 0 nor 1: which number it is does not decide how a call runs
+_OTHER = 2  # stands for any scale that is neither 0 nor 1: its value does not decide how a call runs
 
 
 def _scale(value: Any) -> int | None:
-    """0 and 1 as they are, _OTHER for any other number that is finite in float32, None for what is left to torch."""
+    """Return 0 and 1 as they are, _OTHER for any other number that is finite in float32, and None for what is left to torch."""
     if not isinstance(value, (int, float)) or not abs(value) <= _FLOAT32_MAX:
         return None
     return int(value) if value in (0, 1) else _OTHER
@@ -219,7 +226,7 @@ class DropIn:
     # On and off
 
     def request(self, who: object, precision: str | None) -> None:
-        """Turns mm32 on for `who`, or changes the precision that `who` asked for."""
+        """Turn mm32 on for `who`, or change the precision that `who` asked for."""
         if precision is not None:
             if not isinstance(precision, str):  # a model, most likely
                 raise TypeError(
@@ -230,7 +237,7 @@ class DropIn:
         if (off := settings.disabled()) is not None:
             prepared.say_once(off, "mm32.enable() has no effect, torch's products stay its own: %s")
             return
-        settings.read_limit()  # says now, and not at a product, what is wrong with the variable
+        settings.read_limit()  # raises now, and not at a product, if the variable's value is wrong
         with self._lock:
             self._requests.pop(who, None)
             self._requests[who] = precision
@@ -248,7 +255,7 @@ class DropIn:
 
     @property
     def on(self) -> bool:
-        return len(self._requests) > 0  # not bool: compiled code would not look again
+        return len(self._requests) > 0  # not bool(...): compiled code would not look at it again
 
     def words(self) -> str:
         if not self.on:
@@ -278,16 +285,16 @@ class DropIn:
             for operator in OPERATORS:
                 before = torch.library.get_kernel(f"aten::{operator}", self._key)
                 kernel = makers[operator.removesuffix(".out")](self._operations[operator], before.call_boxed)
-                # Where another library has taken an operator over already, torch 2.9 would raise.
+                # Without allow_override, torch 2.9 would raise if another library has already taken over an operator.
                 library.impl(operator, kernel, self._key, with_keyset=True, allow_override=True)
                 self._installed.append(torch.library.get_kernel(f"aten::{operator}", self._key))
         return library
 
     def _uninstall(self) -> None:
-        self._library = None  # takes the registrations with it
+        self._library = None  # this removes the registrations
         cublas.taken_over &= self._key != "CUDA"
-        # A thread may be waiting for the GIL inside a kernel that is no longer registered, and torch does not keep that alive:
-        # without this, three threads that multiply crash within seconds of switching on and off.
+        # A thread may be waiting for the GIL inside a kernel that is no longer registered, and torch does not keep that kernel
+        # alive. Without this, three threads that multiply crash within seconds of switching on and off.
         now = time.monotonic()
         self._held.append((now, self._installed))
         self._installed = []
@@ -336,11 +343,12 @@ class DropIn:
         alpha: Any,
         out: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        """The result by mm32, or None if the kernel that was registered before is to run."""
+        """Return mm32's result, or None if the kernel that was registered before has to run."""
         # As for a kernel in C++, subclasses and modes must see the operator only, not what is called here.
         with torch._C.DisableTorchFunction():
-            # Before the look-up, for programs in bfloat16 or float64 and for those of thousands of tiny products: on a CPU this
-            # takes 2.5 us more than torch, of which the dispatcher's call of Python is 1.5. With a look-up it is 4.6.
+            # These checks come before the look-up, for programs in bfloat16 or float64 and for programs of thousands of tiny
+            # products. On a CPU such a call takes 2.5 us more than torch's, 1.5 us of which is the dispatcher's call of Python.
+            # With a look-up it would take 4.6 us more.
             if a.dtype is not _float32:
                 self._not_float32.calls += 1
                 return None
@@ -363,7 +371,7 @@ class DropIn:
             if choice.run is None:
                 choice.tally.calls += 1
                 return None
-            # A matter of addresses, not of form.
+            # This depends on addresses, so the form does not decide it.
             if out is not None and self._shared(choice.spans, None if operation.in_place else addend, a, b, out):
                 self._tally(self._reasons, "out shares memory with an input").calls += 1
                 return None
@@ -372,7 +380,7 @@ class DropIn:
                 product = out
             else:
                 try:
-                    product = a.new_empty_strided(choice.shape, choice.strides)  # new_empty takes half as long again
+                    product = a.new_empty_strided(choice.shape, choice.strides)  # new_empty takes 1.5 times as long
                 except torch.OutOfMemoryError:
                     if out is None:  # torch would need as much
                         raise
@@ -381,7 +389,7 @@ class DropIn:
             bias = addend if choice.fused else None
             try:
                 choice.run(a, b, bias, product)
-            except torch.OutOfMemoryError:  # for the workspace: nothing was launched
+            except torch.OutOfMemoryError:  # no memory for the workspace: nothing was launched
                 less = prepared.in_blocks(choice.run, a.get_device(), (a, b, bias, product), **choice.options)
                 if less is None:
                     self._no_memory("for mm32's workspace", key, a, b)
@@ -435,8 +443,8 @@ class DropIn:
         b: torch.Tensor,
         out: torch.Tensor | None,
     ) -> tuple[Taken | Left, tuple[int, ...], tuple[int, ...] | None, bool]:
-        """The decision, the result's shape, the strides of memory for the product (None: it is written to out), and whether the
-        addend is a bias that the kernel adds."""
+        """Return the decision, the result's shape, the strides of memory for the product (None: it is written to out), and
+        whether the addend is a bias that the kernel adds."""
         assert isinstance(call.operation, _Operation)
         assert call.torch is not None
         rank, in_place = call.operation.rank, call.operation.in_place
@@ -468,11 +476,11 @@ class DropIn:
                 return left("shapes that do not fit: torch's error")
             wide = addend.expand(shape)
             is_bias = all(n == 1 or st == 0 for n, st in zip(shape[:-1], wide.stride()[:-1], strict=True))
-            # Not in place: kernels that compute a tile a second time read the bias again.
+            # Not for calls in place: kernels that compute a tile a second time read the bias again.
             if alpha == beta == 1 and is_bias and not in_place:
                 bias = wide.flatten(0, -2)[0] if rank == 2 else wide[0, 0]
             if bias is None:
-                passes = (alpha == _OTHER and beta == _OTHER) + (alpha == _OTHER or beta != 0)  # of `_add`
+                passes = (alpha == _OTHER and beta == _OTHER) + (alpha == _OTHER or beta != 0)  # those of `_add`
         if out is not None:
             if tuple(out.shape) != shape:
                 if call.operation.name.endswith("_"):
@@ -508,13 +516,13 @@ class DropIn:
 
 
 def _add(result: torch.Tensor, addend: torch.Tensor, product: torch.Tensor, beta: Any, alpha: Any) -> None:
-    """result = beta * addend + alpha * product, where result is the memory of the product or of the addend; with beta = 0, where
-    it is the product's, the addend is not read.
+    """Compute result = beta * addend + alpha * product. `result` is the memory of the product or of the addend; with beta = 0 it
+    is the product's, and the addend is not read.
 
-    One pass over the result, or two if alpha is not 1 and beta neither 0 nor 1. `lerp` would do with one where alpha is 1 - beta,
-    but makes NaN of an infinite addend.
+    This takes one pass over the result at most, or two if alpha is not 1 and beta neither 0 nor 1. `lerp` would need only one
+    where alpha is 1 - beta, but turns an infinite addend into NaN.
     """
-    beta, alpha = +beta, +alpha  # numbers of booleans, which torch's products take and torch.add does not
+    beta, alpha = +beta, +alpha  # makes numbers of booleans, which torch's products take and torch.add does not
     if beta == 0:
         if alpha != 1:
             product.mul_(alpha)
@@ -530,22 +538,22 @@ def _add(result: torch.Tensor, addend: torch.Tensor, product: torch.Tensor, beta
 
 
 _dropin = DropIn("CUDA", _prepare, TINY)
-_tiers_before: dict[str, int] = {}  # the last reset
+_tiers_before: dict[str, int] = {}  # the counts at the last reset
 _ENABLE = "enable"
 
 
 def enable(precision: Precision | None = None) -> None:
-    """Turns mm32 on for the whole process: every float32 product of torch on CUDA (mm, addmm, bmm, baddbmm, addmm_, baddbmm_ and
-    what is made of them, in forward, backward and compiled code) runs by mm32 where it is expected to be at least as fast.
+    """Turn mm32 on for the whole process: it computes every float32 product of torch on CUDA (mm, addmm, bmm, baddbmm, addmm_,
+    baddbmm_ and what is made of them, in forward, backward and compiled code) where it is expected to be at least as fast.
 
     Args:
         precision: None follows torch's settings at the time of each call (torch.backends.cuda.matmul.fp32_precision, allow_tf32
             or torch.set_float32_matmul_precision): "tf32" if they allow TF32, else "fp32". "fp32", "bf16x6", "ieee" or "tf32", as
-            in `mm32.matmul`, holds for the products that mm32 runs, whatever torch's settings are. These are never changed.
+            in `mm32.matmul`, holds for the products that mm32 runs, whatever torch's settings are; those are never changed.
 
     Calling it again changes the precision. Where MM32_DISABLE is set it has no effect, and the log "mm32" says so.
 
-    Raises ValueError for an unknown precision, TypeError for what is not a name, such as a model.
+    Raises ValueError for an unknown precision, TypeError for something that is not a name, such as a model.
 
     Example:
         >>> mm32.enable()
@@ -557,18 +565,18 @@ def enable(precision: Precision | None = None) -> None:
 
 
 def disable() -> None:
-    """Turns mm32 off, whoever turned it on: torch's kernels are registered as they were before. `mm32.enabled` blocks that are
-    still open stay off."""
+    """Turn mm32 off, whoever turned it on: torch's kernels are registered as they were before. It stays off in `mm32.enabled`
+    blocks that are still open."""
     _dropin.withdraw_all()
 
 
 def state() -> str:
-    """Whether `enable` is on, and with which precision, in a few words."""
+    """Say in a few words whether mm32 is on, and with which precision."""
     return _dropin.words()
 
 
 def is_enabled() -> bool:
-    """Whether mm32 is on: after `enable`, or inside of a block of `enabled`, anywhere in the process.
+    """Return whether mm32 is on anywhere in the process: after `enable`, or inside a block of `enabled`.
 
     Example:
         >>> mm32.is_enabled()
@@ -589,7 +597,7 @@ class enabled(contextlib.ContextDecorator):
     Args:
         precision: as in `enable`.
 
-    Raises TypeError where it is asked as a condition, ``if mm32.enabled():``, which `is_enabled` is for.
+    Raises TypeError if it is used as a condition, ``if mm32.enabled():``; use `is_enabled` for that.
 
     Example:
         >>> with mm32.enabled():
@@ -598,7 +606,7 @@ class enabled(contextlib.ContextDecorator):
 
     def __init__(self, precision: Precision | None = None) -> None:
         self._precision = precision
-        self._who: list[object] = []  # of each time that it was entered and not yet left
+        self._who: list[object] = []  # an object for each time that it was entered and not yet left
 
     def __enter__(self) -> None:
         who = object()
@@ -609,7 +617,7 @@ class enabled(contextlib.ContextDecorator):
         _dropin.withdraw(self._who.pop())
 
     def _recreate_cm(self) -> enabled:
-        return enabled(self._precision)  # of a function that threads run at once, each call has its own
+        return enabled(self._precision)  # one for each call of a decorated function, which threads may run at once
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -618,9 +626,11 @@ class enabled(contextlib.ContextDecorator):
 
 
 def stats(reset: bool = False) -> Stats:
-    """Of the products that `mm32.enable` looked at: how many mm32 ran, by kernel; how many torch ran, by reason; and the time
-    estimated to be saved. And which tiers computed results, of direct calls (`mm32.matmul`, layers) as well: these are counted on
-    the card, for which this function waits, and products do not.
+    """Return counts of the products that `mm32.enable` looked at: how many mm32 ran, by kernel; how many torch ran, by reason;
+    and the time estimated to be saved.
+
+    They include the tiers that computed results, of direct calls (`mm32.matmul`, layers) as well. Tiers are counted on the card;
+    this function waits for the card, and products do not.
 
     Args:
         reset: whether to start again from 0 after reading.

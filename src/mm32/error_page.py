@@ -1,8 +1,8 @@
 """docs/errors.md as `mm32 errors` shows it: its entries, and which of them a message belongs to.
 
-A message has other numbers and names than its entry, and may stand in the middle of a log. So words and pairs of words that
-follow each other are compared, each weighted by how few entries have it. What is asked for may be a part of a message, or have
-one as a part: what counts is the share in common of the shorter of the two.
+A message has other numbers and names than its entry, and may be in the middle of a log. So single words and pairs of consecutive
+words are compared, each with a weight that is larger the fewer entries have it. The text that is asked for may be a part of a
+message, or contain one: the score is how much of the shorter of the two is in both.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ PLACEHOLDERS = (
     "PART OF THE MESSAGE",
     "PART OF A MESSAGE",
     "HEADING",
-)  # what our own texts say to put one's own text for
-ENOUGH = 0.6  # share in common from which on an entry is shown
-PAIRS = 0.5  # of the pairs of words, that have to be in common
-WHOLE = 0.6  # of the fixed words of an entry, that a whole message has
-CLOSE = 0.8  # of the best entry's share: others below that are not shown
-MOST = 3  # entries that are shown
-UNKNOWN = 1.0  # weight of a pair that no entry has, of words that some have
+)  # where mm32's own texts say this, users are to put their own text
+ENOUGH = 0.6  # the least share in common with which an entry is shown
+PAIRS = 0.5  # the share of the pairs of words that has to be in common
+WHOLE = 0.6  # the least share of an entry's fixed words that a whole message has
+CLOSE = 0.8  # entries with less than this part of the best entry's share are not shown
+MOST = 3  # the most entries that are shown
+UNKNOWN = 1.0  # weight of a pair that no entry has, although entries have both words
 NAMES = 3.0  # weight of a word that no entry has
-DRIVER = "CUDA_ERROR_"  # how the driver's names of errors begin
+DRIVER = "CUDA_ERROR_"  # how the driver's error names begin
 CODE = re.compile(r"\b[A-Z0-9]+(?:_[A-Z0-9]+)+\b")  # a name such as CUDA_ERROR_OUT_OF_MEMORY or MM32_DISABLE
 ENTRY = re.compile(r"^- (`+)(.+?)\1\s+\((\w+)\):\s(.*?)(?=\n- |\n\n|\Z)", re.M | re.S)
 FILLED_IN = re.compile(r"'[^']*'|\S*/\S*|\([^()]*\)|\[[^\]]*\]")
@@ -39,7 +39,7 @@ LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 @dataclass(frozen=True)
 class Entry:
-    """One error of the page: an example of its text, its type, and two sentences or more, why it comes and what to do. A
+    """One error of the page: an example of its text, its type, and the reason and what to do, in two sentences or more. A
     paragraph about several errors has no text and no type."""
 
     heading: str
@@ -48,7 +48,7 @@ class Entry:
     why: str
 
     def shown(self, width: int = 100) -> str:
-        """As text for a terminal."""
+        """Return the entry as text for a terminal."""
         error = f"{self.kind}: {self.message}" if self.message else ""
         wrapped = [
             textwrap.fill(part, width, break_on_hyphens=False) for part in (error, LINK.sub(r"\1", self.why)) if part
@@ -57,14 +57,14 @@ class Entry:
 
 
 def path() -> Path:
-    """Of the page: inside an installed mm32, in docs/ of a checkout."""
+    """The path of the page: inside an installed mm32, or in docs/ of a checkout."""
     package = Path(__file__).resolve().parent
     inside = package / NAME
     return inside if inside.is_file() else package.parents[1] / "docs" / NAME
 
 
 def read(text: str) -> list[Entry]:
-    """The entries of a page, and the paragraphs of its sections that are none."""
+    """The entries of a page, and the paragraphs of its sections that are not entries."""
     found = []
     for section in re.split(r"^## ", text, flags=re.M)[1:]:
         heading, _, body = section.partition("\n")
@@ -76,7 +76,7 @@ def read(text: str) -> list[Entry]:
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """Those of the page. Raises OSError where an installation lacks it."""
+    """The entries of the page. Raises OSError if the installation has no such page."""
     return tuple(read(path().read_text(encoding="utf-8")))
 
 
@@ -86,7 +86,7 @@ def headings(known: Sequence[Entry]) -> dict[str, int]:
 
 
 def find(asked: str, known: Sequence[Entry]) -> list[Entry]:
-    """The entries that a message, a part of one or a log may be of, the best first; all of a heading, if one was given."""
+    """The entries that a message, a part of one, or a log may belong to, the best first. For a heading, all entries under it."""
     under = [entry for entry in known if entry.heading.casefold() == asked.strip().casefold()]
     if under:
         return under
@@ -98,13 +98,13 @@ def find(asked: str, known: Sequence[Entry]) -> list[Entry]:
     shares = [0.0] * len(known)
     for text in {asked, *asked.splitlines()}:
         words = _words(text)
-        # Words that no entry has are names, most likely: they are left out, so that the words around them are a pair.
+        # Words that no entry has are most likely names. They are left out, so that the words around them form a pair.
         common = [word for word in words if (word,) in weights]
         given, names = _features(common), NAMES * (len(words) - len(common))
         for i, features in enumerate(of_entries):
             both = given & features
             if not both or _pairs(both) < PAIRS * min(_pairs(given), _pairs(features)):
-                continue  # words here and there: no part of this message
+                continue  # only scattered words: not a part of this message
             smaller = min(_weight(given, weights) + names, _weight(features, weights))
             shares[i] = max(shares[i], _weight(both, weights) / smaller)
     least = max(ENOUGH, CLOSE * max(shares, default=0.0))
@@ -113,7 +113,7 @@ def find(asked: str, known: Sequence[Entry]) -> list[Entry]:
 
 
 def pointer(message: str) -> str:
-    """What is said below an error's message to who may want to know more; empty if the page has no such error."""
+    """The line below an error's message that says where to read more; empty if the page has no such error."""
     try:
         given = set(_words(message))
         known = [entry for entry in find(message, entries()) if _share(_fixed(entry.message), given) >= WHOLE]
@@ -123,7 +123,7 @@ def pointer(message: str) -> str:
 
 
 def nothing(asked: str) -> str:
-    """What is said of a text that has no entry."""
+    """The answer to a text that has no entry."""
     begin = " ".join(asked.split())
     shown = f"{begin[:80]}..." if len(begin) > 80 else begin
     return (
@@ -133,7 +133,8 @@ def nothing(asked: str) -> str:
 
 
 def _of_codes(asked: str, known: Sequence[Entry]) -> list[Entry]:
-    """The entries whose explanation has a name in capitals that was asked for; for the driver's, one that has another of them."""
+    """The entries whose explanation has a name in capitals that was asked for. If there are none and the name is one of the
+    driver's, those that have any of the driver's names."""
     codes = set(CODE.findall(asked))
     found = [entry for entry in known if codes & set(CODE.findall(entry.why))]
     if not found and any(code.startswith(DRIVER) for code in codes):
@@ -142,7 +143,7 @@ def _of_codes(asked: str, known: Sequence[Entry]) -> list[Entry]:
 
 
 def _words(text: str) -> list[str]:
-    """Without numbers, and with the mm32 of mm32.matmul."""
+    """The words of a text: no numbers, but names that contain digits, such as mm32 in mm32.matmul."""
     return [word for word in re.findall(r"[^\W\d]\w*", text.casefold()) if len(word) > 1]
 
 
@@ -151,7 +152,7 @@ def _pairs(features: Iterable[tuple[str, ...]]) -> int:
 
 
 def _fixed(message: str) -> set[str]:
-    """The words of a message that are the same each time: not what is quoted, a path, or a list."""
+    """The words of a message that are the same each time: not those in quotes, in brackets, or of a path."""
     return set(_words(FILLED_IN.sub(" ", message)))
 
 
@@ -160,7 +161,7 @@ def _share(words: set[str], given: set[str]) -> float:
 
 
 def _features(words: Sequence[str]) -> set[tuple[str, ...]]:
-    """Each word, and each pair that follow each other."""
+    """Each word, and each pair of consecutive words."""
     return {(word,) for word in words} | set(itertools.pairwise(words))
 
 

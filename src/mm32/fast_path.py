@@ -1,9 +1,9 @@
 """The fast path for a call that is like an earlier one: a look-up by shapes and options, one guard in C++, one launch.
 
-What runs a call of a new form (prepared.py) is kept here with a guard of its tensors (dispatch.guard). If the guard passes, the
-dispatcher would do the same with these tensors as before, and the form is the same except for addresses, which are checked here;
-so nothing else has to be checked. All other calls take the slow path: by the key of the call's form, or by the dispatcher. On a
-CPU the fast path takes 3 us besides the launch, the slow path 8.
+What runs a call of a new form (prepared.py) is kept here with a guard of its tensors (dispatch.guard). If the guard passes for
+the tensors of a later call, the dispatcher would treat them as it did those. The form is then the same too, except for
+addresses, which are checked here; so nothing else has to be checked. All other calls take the slow path: by the key of the
+call's form, or by the dispatcher. On a CPU the fast path takes 3 us besides the launch, and the slow path 8 us.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mm32.cuda.cublas import TorchProduct
 from mm32.cuda.launch import Executable
 from mm32.packed import PackedOperand
 
-MAX_STATES = 8  # of one key: strides, classes, inference mode, autocast, ...
+MAX_STATES = 8  # the most states of one key, which differ in strides, classes, inference mode, autocast, ...
 
 _TENSOR_TYPES = dispatch.TENSOR_TYPES
 _is_compiling, _is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
@@ -52,15 +52,15 @@ class Seen:
         self.empty = dispatch.EMPTY[like.device.type]
         self.run = run
         self.launch = run.launch if isinstance(run, Executable) else None
-        self.product: Callable[..., torch.Tensor] | None = None  # of a, b and bias: by torch's own operator
+        self.product: Callable[..., torch.Tensor] | None = None  # torch's own operator, on a, b and bias
         self.shape, self.strides = shape, storage.contiguous_strides(shape)
-        self.spans: tuple[int, ...] = ()  # bytes of a, b, bias and out, where that is given
+        self.spans: tuple[int, ...] = ()  # bytes that a, b, bias and out reach over, if out is given
         self.versions = False  # whether torch counts the changes of out
-        self.tracked = False  # whether a gradient would be recorded, were that not turned off
+        self.tracked = False  # whether a gradient is recorded, unless that is turned off
 
 
 def _offered(kernel: Any) -> str | None:
-    """The precision of torch's own product, if "auto" may choose that now."""
+    """The precision of torch's own product, if "auto" may choose that product now."""
     return cublas.offered() if kernel == "auto" else None
 
 
@@ -73,8 +73,10 @@ def learn(
     options: tuple[Any, ...],
     transposed: bool,
 ) -> None:
-    """Keeps what runs a call, after the call has run and if `dispatch.implementation` let it bypass the dispatcher. `options` are
-    activation, precision and kernel; `transposed`: b is the transpose of the second operand."""
+    """Keep what runs a call. To be called after the call has run, if `dispatch.implementation` let it bypass the dispatcher.
+
+    `options`: activation, precision and kernel. `transposed`: whether b is the transpose of the second operand.
+    """
     run = found.run
     if not isinstance(run, Executable | TorchProduct):
         return
@@ -101,7 +103,7 @@ def learn(
         made.spans = storage.spans(a, b, bias, out)
     elif isinstance(run, TorchProduct):
         made.product = run.anew(a, b, made.shape, transposed)
-    if found.made == prepared.CACHE.generation:  # else it was forgotten meanwhile, and `states` with it or not
+    if found.made == prepared.CACHE.generation:  # else the cache was cleared meanwhile, with or without `states`
         states.append(made)
 
 
@@ -115,7 +117,7 @@ def run(
     kernel: Any,
     transposed: bool = False,
 ) -> torch.Tensor | None:
-    """The result, or None if the call has to take the slow path: then nothing has been done."""
+    """Return the result, or None if the call has to take the slow path: then nothing has been done."""
     if (
         _is_compiling()
         or _function_modes() > 0
@@ -174,12 +176,12 @@ def run(
             seen.launch(at_a, at_b, at_bias, at_out, None, memory)
         else:
             seen.run(a, b.mT if transposed and b.dim() > 1 else b, bias, out)
-    except torch.OutOfMemoryError:  # for the workspace: nothing was launched
+    except torch.OutOfMemoryError:  # no memory for the workspace: nothing was launched
         return None
     return out
 
 
 def _meet(spans: tuple[int, ...], *addresses: int) -> bool:
-    """Whether the memory from the first to the last byte of out, the last one, meets an input's."""
+    """Return whether the memory of out, whose span and address come last, meets an input's: first to last byte of each."""
     out, end = addresses[-1], addresses[-1] + spans[-1]
     return any(start < end and out < start + span for start, span in zip(addresses[:-1], spans, strict=False))

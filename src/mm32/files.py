@@ -1,4 +1,4 @@
-"""Whether a file can be written, asked before the work whose result it is to hold."""
+"""Find out whether a file can be written, before the work whose result it is to hold."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def unwritable(path: Path) -> str | None:
-    """Why `path` cannot be written as a file, None if nothing speaks against it. Nothing is created or changed.
+    """Return why `path` cannot be written as a file, or None if nothing speaks against it. Nothing is created or changed.
 
-    What shows only on writing, such as a full disk, is not found here.
+    Problems that show only on writing, such as a full disk, are not found here.
     """
     folder = os.path.dirname(os.path.realpath(path))
     if not os.path.isdir(folder):

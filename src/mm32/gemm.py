@@ -1,8 +1,8 @@
-"""What is asked: one matrix product, as sizes, strides and options. Pure data, no torch operation is run here.
+"""The description of one matrix product: sizes, strides and options. Pure data: no torch operation is run here.
 
 A `Gemm` is C[i, m, n] = act(sum_k A[i, m, k] * B[i, k, n] + bias[n]) over batch index i. Operands are described by element
 strides, so a transposed, sliced or expanded view is as good as a contiguous tensor. The checks of shapes, dtypes,
-devices and options are here, with their messages; where torch has a sentence for an error, it is torch's.
+devices and options are here, with their messages; where torch has a sentence for an error, that sentence is used.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Matrix:
     aligned: bool
 
     def vectorizable(self, along: str) -> bool:
-        """Whether 4 consecutive elements along "row" or "col" can be one 16-byte access, wherever they start on a
-        multiple of 4 of that axis."""
+        """Return whether 4 consecutive elements along "row" or "col" can be one 16-byte access, wherever they start at a
+        multiple of 4 along that axis."""
         unit, other = (self.row, self.col) if along == "row" else (self.col, self.row)
         return unit == 1 and self.aligned and other % 4 == 0 and all(s % 4 == 0 for s in self.batch)
 
@@ -60,12 +60,12 @@ class Gemm:
 
     @property
     def empty(self) -> bool:
-        """No output element: nothing to compute."""
+        """Whether there is no output element, so nothing to compute."""
         return self.m == 0 or self.n == 0 or self.batches == 0
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of the product, 2·M·N·K for each batch."""
+        """Multiplications and additions of the product, 2·M·N·K for each matrix of the batch."""
         return 2 * self.m * self.n * self.k * self.batches
 
     @property
@@ -91,7 +91,7 @@ def _dims(shape: Sequence[Any]) -> str:
 
 
 def known(condition: Any) -> bool:
-    """The outcome of a comparison of sizes (ints or SymInts). Where tracing cannot know it, False, as in torch."""
+    """Return the outcome of a comparison of sizes (ints or SymInts); False where tracing cannot know it, as in torch."""
     if isinstance(condition, bool):
         return condition
     # Imported here because it imports sympy, which takes 0.3 s; a program that traces has imported it already.
@@ -101,7 +101,8 @@ def known(condition: Any) -> bool:
 
 
 def _differ(x: Any, y: Any) -> bool:
-    """Whether two sizes differ. Where tracing cannot know, they are taken to be equal, and compared when the program runs."""
+    """Return whether two sizes differ. Where tracing cannot know, they are taken to be equal, and compared when the program
+    runs."""
     if known(x != y):
         return True
     if not isinstance(x == y, bool):  # torch._check imports sympy, which takes 1.5 s
@@ -110,7 +111,8 @@ def _differ(x: Any, y: Any) -> bool:
 
 
 def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
-    """The shape of torch.matmul for operands of shapes `a` and `b` (ints or SymInts); RuntimeError if they do not fit."""
+    """The shape of torch.matmul's result for operands of shapes `a` and `b` (ints or SymInts). Raises RuntimeError if they do not
+    fit."""
     if len(a) == 0 or len(b) == 0:
         raise RuntimeError(
             f"both arguments to matmul need to be at least 1D, but they are {len(a)}D and {len(b)}D (mm32.matmul)"
@@ -145,15 +147,15 @@ def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
 
 
 def is_dtensor(t: object) -> bool:
-    """Whether `t` is a DTensor. By its name: to ask for its class would import torch.distributed.tensor."""
+    """Return whether `t` is a DTensor, by the name of its class: using the class would import torch.distributed.tensor."""
     kind = type(t)
     return kind.__name__ == "DTensor" and kind.__module__.startswith("torch.distributed")
 
 
 def check_tensors(caller: str, **tensors: object) -> None:
-    """Each must be a dense torch.Tensor; `bias` and `out` may be None. `caller` is the function that a message speaks of.
+    """Check that each is a dense torch.Tensor; `bias` and `out` may be None. `caller` is the function that a message names.
 
-    Raises TypeError for what is no tensor, RuntimeError for nested and sparse ones.
+    Raises TypeError for what is not a tensor, RuntimeError for nested and sparse tensors.
     """
     for name, t in tensors.items():
         if t is None and name in ("bias", "out"):
@@ -168,15 +170,16 @@ def check_tensors(caller: str, **tensors: object) -> None:
 
 
 def _taken(device: str) -> tuple[torch.dtype, ...]:
-    """The dtypes of operands. float64 runs through torch on the CPU, for gradcheck and references; the kernels are float32."""
+    """The dtypes that operands may have on a device. float64 runs through torch on the CPU, for gradcheck and references; the
+    kernels are float32."""
     return (torch.float32, torch.float64) if device in ("cpu", "meta") else (torch.float32,)
 
 
 def check_kinds(caller: str, instead: str, **tensors: torch.Tensor | None) -> None:
-    """The tensors, in the order of `caller`'s arguments, must be dense, of one dtype that mm32 multiplies, and on one device;
-    `instead`: torch's function for others.
+    """Check that the tensors, in the order of `caller`'s arguments, are dense, of one dtype that mm32 multiplies, and on one
+    device. `instead`: torch's function for other dtypes.
 
-    Raises as `check_tensors`, and RuntimeError for dtypes and devices.
+    Raises what `check_tensors` raises, and RuntimeError for dtypes and devices.
     """
     check_tensors(caller, **tensors)
     given = [(name, t) for name, t in tensors.items() if t is not None]
@@ -208,7 +211,7 @@ def check_inputs(
     activation: str | None,
     precision: str,
 ) -> list[Any]:
-    """Checks types, dtypes, devices, options and shapes; returns the result's shape. Works on fake and meta tensors."""
+    """Check types, dtypes, devices, options and shapes, and return the result's shape. Works on fake and meta tensors."""
     check_options(activation, precision)
     check_kinds("mm32.matmul", "torch.matmul", a=a, b=b, bias=bias)
     shape = result_shape(a.shape, b.shape)
@@ -223,7 +226,7 @@ def check_inputs(
 
 
 def check_packable(t: torch.Tensor, side: str, precision: str) -> None:
-    """Checks the arguments of mm32.pack. Works on fake and meta tensors."""
+    """Check the arguments of mm32.pack. Works on fake and meta tensors."""
     check_tensors("mm32.pack", b=t)
     check_options(None, precision)
     if side not in SIDES:
@@ -243,7 +246,7 @@ def check_packable(t: torch.Tensor, side: str, precision: str) -> None:
 
 
 def describe_operand(t: torch.Tensor, side: str, precision: str, aligned: bool) -> Gemm:
-    """The `Gemm` of a checked operand of one side and nothing on the other: for planning how to pack it. `aligned` as in
+    """The `Gemm` of a checked operand on one side and nothing on the other, for planning how to pack it. `aligned` is as in
     `Matrix`; a fake tensor does not know it."""
     (rows, cols), (row, col) = t.shape, t.stride()
     here = Matrix(row if rows > 1 else 0, col if cols > 1 else 0, (), aligned)
@@ -254,7 +257,7 @@ def describe_operand(t: torch.Tensor, side: str, precision: str, aligned: bool) 
 
 
 def check_out_form(out: torch.Tensor, shape: Sequence[Any], a: torch.Tensor) -> None:
-    """An `out` must be of the result's exact shape, dtype and device. Works on fake and meta tensors."""
+    """Check that `out` has the result's exact shape, dtype and device. Works on fake and meta tensors."""
     if out.dtype != a.dtype or out.device != a.device or out.layout != torch.strided:
         raise RuntimeError(
             f"out must be a dense {a.dtype} tensor on {a.device}, as the inputs are; got {out.dtype} on {out.device} "
@@ -269,7 +272,7 @@ def check_out_form(out: torch.Tensor, shape: Sequence[Any], a: torch.Tensor) -> 
 def check_out(
     out: torch.Tensor, shape: Sequence[int], a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None
 ) -> None:
-    """Its form, that it may be written, and that it shares no memory with an input or with itself."""
+    """Check the form of `out`, that it may be written, and that it shares no memory with an input or with itself."""
     check_out_form(out, shape, a)
     if out.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError(
@@ -289,7 +292,7 @@ def check_out(
 
 
 def _expand(t: torch.Tensor, core: int, batch: Sequence[int]) -> tuple[int, ...]:
-    """Batch strides of an operand broadcast to `batch`; `core` trailing dimensions are the matrix."""
+    """The batch strides of an operand that is broadcast to `batch`; its last `core` dimensions are the matrix."""
     sizes, strides = t.shape[: t.dim() - core], t.stride()[: t.dim() - core]
     pad = len(batch) - len(sizes)
     return (0,) * pad + tuple(0 if s == 1 else st for s, st in zip(sizes, strides, strict=True))
@@ -298,7 +301,7 @@ def _expand(t: torch.Tensor, core: int, batch: Sequence[int]) -> tuple[int, ...]
 def _collapse(
     batch: Sequence[int], strides: Sequence[tuple[int, ...]]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Merges neighbouring batch dimensions that one stride can step through in every operand, and drops those of size 1."""
+    """Merge neighbouring batch dimensions that one stride can step through in every operand, and drop those of size 1."""
     sizes: list[int] = []
     kept: list[list[int]] = [[] for _ in strides]
     for d, size in enumerate(batch):
@@ -326,7 +329,8 @@ def describe(
     merge: bool = True,
 ) -> Gemm:
     """The `Gemm` of checked inputs and an output of the right shape. Batches that are rows of one taller matrix (a shared
-    B, as in a linear layer on (batch, tokens, features)) become rows, unless `merge` is false: A, packed before, has its own."""
+    B, as in a linear layer on (batch, tokens, features)) become rows, unless `merge` is false, as it is for an A that was packed
+    before with its own rows."""
     m = a.shape[-2] if a.dim() > 1 else 1
     k = a.shape[-1]
     n = b.shape[-1] if b.dim() > 1 else 1

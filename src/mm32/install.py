@@ -1,4 +1,4 @@
-"""The command that installs what is missing. Only the standard library is imported: it is for where something is not there."""
+"""The command that installs what is missing. Only the standard library is imported, because other packages may be missing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def pip_install(extra: str) -> str:
-    """The command that installs one of mm32's extras ("cu13", "cli", ...), from where mm32 itself was installed."""
-    folder = Path(__file__).resolve().parents[2]  # a checkout's, if this is one: src/mm32/install.py
+    """The command that installs one of mm32's extras ("cu13", "cli", ...), from the same place as mm32 itself."""
+    folder = Path(__file__).resolve().parents[2]  # the root of a checkout, if this is one: src/mm32/install.py
     if (folder / "pyproject.toml").is_file():
         return f"pip install -e '{folder}[{extra}]'"
     source = _installed_from()
@@ -25,5 +25,5 @@ def _installed_from() -> str | None:
         origin = json.loads(written or "{}")
         vcs = origin.get("vcs_info", {})
         return f"{vcs['vcs']}+{origin['url']}@{vcs['commit_id']}" if vcs else origin.get("url")
-    except Exception:  # no metadata, or not as the specification has it: the message is advice, not worth an error
+    except Exception:  # no metadata, or not as specified: the command is only advice, not worth an error
         return None

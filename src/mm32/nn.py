@@ -26,14 +26,16 @@ from mm32.packed import PackedOperand, local_of, pack
 log = logging.getLogger("mm32")
 
 # Ordinary tensors, and those that stand for them while a program is traced. Other subclasses (quantized weights) implement
-# torch's operators, not mm32's; except DTensors, and what a collective returns before it is done, which implement any operator.
+# torch's operators, not mm32's. Exceptions are DTensors, and the tensors that a collective returns before it is done: they
+# implement any operator.
 _TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor, FunctionalTensor)
-_left_to_torch: set[type] = set()  # subclasses that were logged
-NAMED = 8  # types of modules that a warning names
+_left_to_torch: set[type] = set()  # subclasses that the log has named
+NAMED = 8  # the most types of modules that a warning names
 
 
 class _Kept(NamedTuple):
-    """A packed weight, what it was packed from, and on which stream; the event is when it was there (None on the CPU)."""
+    """A packed weight. `weight`: the state of the weight that was packed (`_state`). `stream`: where it was packed.
+    `packing_done`: an event after the packing (None on the CPU)."""
 
     packed: PackedOperand
     weight: tuple | None
@@ -42,13 +44,13 @@ class _Kept(NamedTuple):
 
 
 class Linear(torch.nn.Linear):
-    """``activation(x @ weight.T + bias)``: torch.nn.Linear, its activation fused into the product. While gradients are recorded,
-    one whose slope does not follow from its result (gelu, silu) is computed by itself.
+    """``activation(x @ weight.T + bias)``: torch.nn.Linear with its activation fused into the product. While gradients are
+    recorded, an activation whose slope does not follow from its result (gelu, silu) is computed after the product.
 
     Parameters, their names and their initialization are those of torch.nn.Linear, so state dicts fit both ways. The layer
     computes what torch.nn.Linear would if parameters or input are not float32 or are subclasses of torch.Tensor that only
-    implement torch's operators (the logger "mm32" names these once), under autocast, and on devices without kernels. DTensors are
-    taken (docs/distributed.md).
+    implement torch's operators (the logger "mm32" names these once), under autocast, and on devices without kernels. It accepts
+    DTensors (docs/distributed.md).
 
     Every call reads the weight as it is then. `mm32.freeze` packs the weights of a model for faster calls.
 
@@ -72,10 +74,9 @@ class Linear(torch.nn.Linear):
     activation = None  # type: Activation | None
     _frozen = False
     _kept = None  # type: _Kept | None
-    _packed_id = (
-        0  # id of the weight that was packed last. Not a weak reference: torch does not swap tensors that have one.
-    )
-    _steps = 0  # steps of optimizers on it: torch does not count the changes of fused and multi-tensor steps
+    # id of the weight that was packed last. It is not a weak reference, because torch does not swap tensors that have one.
+    _packed_id = 0
+    _steps = 0  # steps of optimizers on that weight: torch does not count the changes of fused and multi-tensor steps
 
     def __init__(
         self,
@@ -92,10 +93,10 @@ class Linear(torch.nn.Linear):
         self.activation = activation
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """input is (…, in_features); the result (…, out_features)."""
+        """Return the layer's result, (…, out_features), for an input (…, in_features)."""
         if torch.jit.is_scripting():
             return _scripted(input, self.weight, self.bias, self.activation)
-        else:  # TorchScript leaves this out; what follows an `if` it would compile
+        else:  # TorchScript leaves this branch out, but would compile code after the `if`
             return self._forward(input)
 
     def _forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -105,7 +106,7 @@ class Linear(torch.nn.Linear):
         recorded = (
             torch.is_grad_enabled()
             and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad))
-            and not torch.jit.is_tracing()  # what is traced must not depend on whether gradients are recorded
+            and not torch.jit.is_tracing()  # a traced program must not depend on whether gradients are recorded
         )
         packed = self._packed_weight(weight) if self._frozen and not recorded else None
         if packed is None:
@@ -117,13 +118,13 @@ class Linear(torch.nn.Linear):
 
     def __setattr__(self, name: str, value: Any) -> None:
         # FSDP2 sets the weight when it has gathered it, and again when it releases it; in between it writes to the gathered
-        # weight without torch counting that. It calls __setattr__ because this class has one, and the packed form is dropped.
+        # weight without torch counting that. It calls __setattr__ because this class has one, which drops the packed form.
         if name == "weight" and self._kept is not None:
             self._kept = None
         super().__setattr__(name, value)
 
     def _packed_weight(self, weight: torch.Tensor) -> PackedOperand | None:
-        """The packed weight, from an earlier call or packed now; None if it must not be used here."""
+        """The packed weight, from an earlier call or packed now; None if a packed weight must not be used here."""
         if (
             torch.compiler.is_dynamo_compiling()
             or dispatch.observed()  # the packed form would belong to the transform, or stay in the traced program
@@ -132,12 +133,12 @@ class Linear(torch.nn.Linear):
             return None
         stream = torch._C._cuda_getCurrentRawStream(weight.device.index) if weight.is_cuda else 0
         kept, state = self._kept, _state(weight, self._steps)
-        # The kept operand keeps the memory that was packed, so no other weight can have its address.
+        # The kept operand keeps the memory of its source alive, so no other weight can have that address.
         if kept is None or kept.weight != state:
             if _why_not(weight) is not None:
                 return None
             self._kept = None  # its memory can be reused
-            self._packed_id = id(weight)  # before it is read: a step meanwhile counts
+            self._packed_id = id(weight)  # set before the weight is read, so that a step in the meantime counts
             with torch.inference_mode(False), torch.no_grad():  # DTensors cannot be detached in inference mode
                 packed = pack(weight.detach().T)
             done = torch.cuda.current_stream(weight.device).record_event() if weight.is_cuda else None
@@ -177,7 +178,8 @@ class Linear(torch.nn.Linear):
 
 
 def _state(weight: torch.Tensor, steps: int) -> tuple | None:
-    """What a write that torch counts, a move or an optimizer's step changes of a weight; None where torch does not count."""
+    """The properties of a weight that change with a write that torch counts, a move, or an optimizer's step. None if torch does
+    not count writes to it."""
     if weight.is_inference():
         return None
     local = local_of(weight) if gemm.is_dtensor(weight) else weight
@@ -186,12 +188,12 @@ def _state(weight: torch.Tensor, steps: int) -> tuple | None:
 
 _OF_FROZEN = ("_frozen", "_kept", "_packed_id", "_steps")
 _frozen_layers: weakref.WeakSet[Linear] = weakref.WeakSet()
-_lock = threading.Lock()  # of the set
+_lock = threading.Lock()  # of _frozen_layers
 
 
 @functools.cache
 def _count_steps() -> None:
-    """From now on, in this process."""
+    """Count the steps of optimizers on frozen layers, from now on in this process."""
 
     def count(optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
         stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
@@ -205,9 +207,9 @@ def _count_steps() -> None:
 
 
 def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
-    """Whether mm32 computes the layer."""
+    """Return whether mm32 computes the layer."""
     if not isinstance(input, torch.Tensor):
-        return False  # torch says what it takes
+        return False  # torch's error says what it takes
     for t in (input, weight, bias):
         if t is None:
             continue
@@ -222,7 +224,7 @@ def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None)
 
 
 def _say_left_to_torch(kind: type) -> None:
-    """Logs, once for each class, that torch computes in place of mm32."""
+    """Log, once for each class, that torch computes in place of mm32."""
     if kind not in _left_to_torch and not torch.compiler.is_compiling():
         _left_to_torch.add(kind)
         log.warning("mm32.nn.Linear leaves products of %s, a subclass of torch.Tensor, to torch", kind.__name__)
@@ -234,7 +236,7 @@ def _scripted(
     bias: Optional[torch.Tensor],  # noqa: UP045  (TorchScript reads this one)
     activation: Optional[str],  # noqa: UP045
 ) -> torch.Tensor:
-    """The layer in TorchScript: mm32's operator, or what is not float32 by torch. Autocast is not asked for."""
+    """Compute the layer in TorchScript: by mm32's operator, or by torch if it is not float32. Autocast is not checked."""
     if input.dtype != torch.float32 or weight.dtype != torch.float32:
         x = F.linear(input, weight, bias)
         return x if activation is None else activations.scripted(x, activation)
@@ -245,8 +247,8 @@ def _scripted(
 
 
 def freeze(model: torch.nn.Module) -> torch.nn.Module:
-    """Packs the weights of every `mm32.nn.Linear` of a model in eval mode, in place, and returns the model. Calls without
-    gradients are faster then, and the weights take twice the memory.
+    """Pack the weights of every `mm32.nn.Linear` of a model in eval mode, in place, and return the model. Calls without gradients
+    are faster then, and the weights take twice the memory.
 
     The packed form of a weight (N, K) takes 4 bytes of device memory for each element (`mm32.pack`). A frozen layer packs its
     weight again after a change that torch counts (operations in place, ``load_state_dict``, a new parameter), after a step of
@@ -269,7 +271,7 @@ def freeze(model: torch.nn.Module) -> torch.nn.Module:
 
     Raises:
         TypeError: the model is not a torch.nn.Module.
-        RuntimeError: a layer is in training mode. No layer was frozen then.
+        RuntimeError: a layer is in training mode. No layer is frozen then.
         mm32.CompileError, mm32.LaunchError: as `mm32.pack`.
     """
     layers = _linear_layers(model, "freeze")
@@ -303,7 +305,7 @@ def freeze(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def unfreeze(model: torch.nn.Module) -> torch.nn.Module:
-    """Releases the packed weights that `freeze` made, and returns the model. Raises TypeError if it is not a torch.nn.Module."""
+    """Release the packed weights that `freeze` made, and return the model. Raises TypeError if it is not a torch.nn.Module."""
     for _, layer in _linear_layers(model, "unfreeze"):
         layer._release()
     return model
@@ -316,13 +318,13 @@ def _linear_layers(model: torch.nn.Module, caller: str) -> list[tuple[str, Linea
 
 
 def _gathered_by_fsdp(model: torch.nn.Module) -> set[torch.nn.Module]:
-    """Modules whose parameters FSDP2 gathers before they are used: here a part of them lies at most."""
+    """Modules whose parameters FSDP2 gathers before they are used: at other times this rank has only a part of them at most."""
     sharded = [m for m in model.modules() if any(kind.__name__ == "FSDPModule" for kind in type(m).__mro__)]
     return {module for each in sharded for module in each.modules()}
 
 
 def _why_not(weight: torch.Tensor) -> str | None:
-    """Why a weight is not packed, or None."""
+    """Return why a weight is not packed, or None."""
     if not (type(weight) is torch.nn.Parameter or gemm.is_dtensor(weight)):
         return "the weight is computed for each call, or is a subclass of torch.Tensor"
     if weight.dtype is not torch.float32:
@@ -340,13 +342,13 @@ def _why_not(weight: torch.Tensor) -> str | None:
 def replace_linear(
     model: torch.nn.Module, filter: Callable[[str, torch.nn.Linear], bool] | None = None, *, fuse: bool = True
 ) -> torch.nn.Module:
-    """Makes every torch.nn.Linear of a model an `mm32.nn.Linear`, in place, and returns the model.
+    """Make every torch.nn.Linear of a model an `mm32.nn.Linear`, in place, and return the model.
 
     The modules stay the same objects, so parameters, hooks, sharing and the state dict's keys stay as well. An activation that
     directly follows in a torch.nn.Sequential (ReLU, LeakyReLU(0.01), GELU, SiLU, Tanh, Sigmoid) is fused into the layer, and an
-    Identity takes its place, unless the layer is used elsewhere too, or hooks of either would see the difference. Whoever takes
-    the Sequential apart afterwards (by a slice, another module in the activation's place, a later hook on the layer) finds the
-    activation in the layer: give ``fuse=False`` for such models.
+    Identity takes its place, unless the layer is used elsewhere too, or hooks of either would see the difference. If the
+    Sequential is taken apart afterwards (by a slice, another module in the activation's place, a later hook on the layer), the
+    activation stays in the layer: give ``fuse=False`` for such models.
 
     Subclasses of torch.nn.Linear, and layers whose ``forward`` was replaced, are left as they are; the logger "mm32" names them
     in a warning. A UserWarning says so if the model has no layer of type torch.nn.Linear or mm32.nn.Linear at all.
@@ -369,7 +371,7 @@ def replace_linear(
         raise TypeError(f"mm32.replace_linear: filter must be a function or None, got {type(filter).__name__}")
     taken: set[torch.nn.Module] = set()
     left = []
-    linear = False  # whether there is anything to replace, or was before an earlier call
+    linear = False  # whether there is a linear layer, also one that an earlier call has replaced
     for name, module in model.named_modules():
         if not isinstance(module, torch.nn.Linear):
             continue
@@ -383,7 +385,7 @@ def replace_linear(
         elif filter is None or filter(name, module):
             module.__class__ = Linear
             layer = cast(Linear, module)
-            layer.activation = None  # TorchScript takes attributes of the instance only
+            layer.activation = None  # TorchScript only sees attributes of the instance
             taken.add(module)
     if fuse:
         _fuse_activations(model, taken)
@@ -417,6 +419,6 @@ def _fuse_activations(model: torch.nn.Module, taken: set[torch.nn.Module]) -> No
 
 
 def _hooked(module: torch.nn.Module, before: bool) -> bool:
-    """Whether a module has hooks that see what comes out of it, its gradient, or, with `before`, what goes in."""
+    """Return whether a module has hooks that see its output, its gradient, or, with `before`, its input."""
     hooks = [module._forward_hooks, module._backward_hooks, module._backward_pre_hooks]
     return any(map(len, [*hooks, module._forward_pre_hooks] if before else hooks))

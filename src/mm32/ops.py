@@ -45,8 +45,8 @@ def _run_cuda(
     weight: torch.Tensor | None = None,
     learns: bool = False,
 ) -> torch.Tensor:
-    """Finds what was prepared for operands of this form, or checks, plans and prepares it; then launches it. With `learns`, the
-    next call like this one takes the fast path (fast_path.py). `weight`: the tensor of which b is the transpose, if any."""
+    """Find what was prepared for operands of this form, or check, plan and prepare it; then launch it. With `learns`, the next
+    call like this one takes the fast path (fast_path.py). `weight`: the tensor whose transpose b is, if there is one."""
     second: Any = b if weight is None else weight
     if type(a) is PackedOperand:
         form_a, memory_a, packed_a, a = a.form, a.memory_form, a.memory, a.source
@@ -63,7 +63,7 @@ def _run_cuda(
     )  # fmt: skip
     try:
         found = prepared.CACHE.find(key)
-    except TypeError:  # an option that cannot be hashed is an unknown one
+    except TypeError:  # an option that cannot be hashed is an unknown option
         gemm.check_options(activation, precision)
         planning.check_kernel(kernel)
         raise
@@ -76,9 +76,9 @@ def _run_cuda(
     if out is None:
         out = a.new_empty(found.shape)
     else:
-        gemm.check_out(out, found.shape, a, b, bias)  # whether memory is shared is not a matter of form
+        gemm.check_out(out, found.shape, a, b, bias)  # the form does not say whether memory is shared
         if not out.is_inference():
-            torch.autograd.graph.increment_version(out)  # as torch's in-place operators do: who saved it must be told
+            torch.autograd.graph.increment_version(out)  # as torch's in-place operators do: autograd may have saved it
     if found.run is not None:
         try:
             found.run(a, b, bias, out, packed_a, packed_b)
@@ -99,7 +99,8 @@ def _with_less_memory(
     kernel: str,
     error: torch.OutOfMemoryError,
 ) -> None:
-    """Computes a call that found no memory for its workspace: in blocks, as later calls of its form; or without a workspace."""
+    """Compute a call that found no memory for its workspace: in blocks, like all later calls of its form, or without a
+    workspace."""
     index, run = a.get_device(), found.run
     assert run is not None
     less = prepared.in_blocks(run, index, (a, b, bias, out), kernel, torch=cublas.offered())
@@ -119,7 +120,7 @@ def _prepare(
     packed_a: torch.Tensor | None,
     packed_b: torch.Tensor | None,
 ) -> prepared.Prepared:
-    """A call of a new form: checked, planned, compiled and loaded."""
+    """Check, plan, compile and load a call of a new form."""
     precision = call.precision
     assert precision is not None
     shape = gemm.check_inputs(a, b, bias, call.activation, precision)
@@ -140,7 +141,7 @@ def _prepare(
 
 
 def _holds(memory: torch.Tensor | None) -> bool:
-    """Whether the memory of a packed operand holds anything: mm32::pack returns an empty tensor where nothing is packed."""
+    """Return whether the memory of a packed operand holds anything: mm32::pack returns an empty tensor if nothing is packed."""
     return memory is not None and memory.numel() > 0
 
 
@@ -150,7 +151,7 @@ def _new(shape: list[int]) -> torch.Tensor:
 
 
 def _check_packed(memory: torch.Tensor, operand: torch.Tensor, problem: gemm.Gemm, side: int) -> None:
-    """Raises unless the memory of a packed operand has the size that the kernels will read."""
+    """Raise RuntimeError unless the memory of a packed operand has the size that the kernels will read."""
     wanted, name = planning.packed_bytes(problem, side), "ab"[side]
     if (
         memory.dtype != torch.uint8
@@ -176,8 +177,8 @@ def _run_torch(
     packed_b: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The implementation for the CPU, and for devices that mm32 has no kernels for. Of a packed operand the source is read. A
-    kernel's name has no effect on the CPU, so that a program for a card runs there; on other devices it is refused."""
+    """The implementation for the CPU, and for devices that mm32 has no kernels for. It reads the source of a packed operand. A
+    kernel's name has no effect on the CPU, so that a program for a card runs there; other devices refuse it."""
     a = a.source if type(a) is PackedOperand else a
     b = b.source if type(b) is PackedOperand else b
     shape = gemm.check_inputs(a, b, bias, activation, precision)
@@ -284,7 +285,7 @@ def matmul(
     kernel: Kernel = "auto",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``activation(a @ b + bias)`` in float32, bias and activation fused, for operands of any strides.
+    """Compute ``activation(a @ b + bias)`` in float32, with bias and activation fused, for operands of any strides.
 
     Shapes are those of torch.matmul: (…, M, K) @ (…, K, N) -> (…, M, N), batch dimensions are broadcast, 1-D operands are
     vectors. Transposed views (``a.T``), slices and expanded tensors are read as they lie in memory; no operand is copied.
@@ -302,8 +303,8 @@ def matmul(
             data tested no larger than torch's own error, or 4 u (docs/numerics.md, "The promise", has the exceptions). "bf16x6":
             all 24 bits of every element in six products on the tensor cores, for sums that cancel (compute capability 9.0).
             "ieee": fp32 multiply-adds only. "tf32": an error as large as TF32's.
-        kernel: "auto", the kernel that is estimated to be fastest; torch's own product is among them where it is fp32, with bias
-            and activation in separate passes. Or a kernel by name: "naive", "dot", "tiled", "simt", "mma", "direct",
+        kernel: "auto", the kernel that is estimated to be fastest; torch's own product is one of the choices where it is fp32,
+            with bias and activation in separate passes. Or a kernel by name: "naive", "dot", "tiled", "simt", "mma", "direct",
             "tensorcore" (docs/kernels.md). Where none of mm32's kernels runs (compute capability below 8.0, ROCm, other types of
             devices, no NVRTC), "auto" is torch's product in fp32, and the logger "mm32" says so once. On the CPU the product is
             torch's; the kernel's name is checked and has no effect.
@@ -313,7 +314,7 @@ def matmul(
         A new contiguous tensor (row-major), or ``out``.
 
     Raises:
-        TypeError: an argument that has to be a tensor and is none.
+        TypeError: an argument that has to be a tensor is not one.
         RuntimeError: shapes, dtypes or devices that do not fit, in torch's words where torch has them.
         ValueError: unknown activation, precision or kernel; a kernel asked for by name that cannot run on this device;
             MM32_WORKSPACE_LIMIT that cannot be read.
@@ -338,7 +339,7 @@ def _matmul(
     out: torch.Tensor | None,
     weight: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`matmul` on the slow path. `weight`: the tensor of which b is the transpose, if any."""
+    """`matmul` on the slow path. `weight`: the tensor whose transpose b is, if there is one."""
     tensors: tuple[Any, ...] = (a, b) if bias is None else (a, b, bias)
     if out is not None:
         tensors += (out,)
@@ -362,7 +363,7 @@ def _matmul(
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         a, b, *packed = unwrap(a, b, precision, kernel)  # type: ignore[assignment]
     gemm.check_tensors("mm32.matmul", a=a, b=b, bias=bias, out=out)
-    gemm.check_options(activation, precision)  # here too: the operators' own errors speak of their schemas
+    gemm.check_options(activation, precision)  # here too: the operators' own errors are about their schemas
     planning.check_kernel(kernel)
     if out is None:
         return torch.ops.mm32.matmul(a, b, bias, activation, precision, kernel, *packed)
@@ -379,7 +380,7 @@ def _product(
     precision: str,
     kernel: str,
 ) -> torch.Tensor:
-    """`matmul` with the operator's arguments."""
+    """`matmul`, called with the operator's arguments."""
     done = fast_path.run(a, b, bias, None, activation, precision, kernel)
     return _matmul(a, b, bias, activation, precision, kernel, None) if done is None else done  # type: ignore[arg-type]
 
@@ -387,7 +388,7 @@ def _product(
 def _packed_implementation(
     a: Any, b: Any, others: tuple[Any, ...], precision: str, kernel: str
 ) -> dispatch.Implementation | None:
-    """The implementation, if it may take a, b or both packed, together with `others`; else None."""
+    """The implementation for a call with a, b or both packed and with `others`, if it may bypass the dispatcher; else None."""
     if torch.compiler.is_dynamo_compiling():
         return None
     known: tuple[int, ...] = ()
@@ -416,12 +417,12 @@ def linear(
     kernel: Kernel = "auto",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``activation(x @ weight.T + bias)``: torch.nn.functional.linear with the activation fused (layout nt).
+    """Compute ``activation(x @ weight.T + bias)``: torch.nn.functional.linear with the activation fused (layout nt).
 
     Args:
         x: (…, K), float32 (on the CPU float64 too), any strides.
         weight: (N, K), or (K,) for one output without a dimension; or ``mm32.pack(weight.T)``, a `PackedOperand` of shape (K, N).
-            A square one that was packed without ``.T`` is refused.
+            A square weight that was packed without ``.T`` is refused.
         bias: shape (N,).
         activation: as in `matmul`.
         precision: as in `matmul`.
@@ -494,7 +495,7 @@ def explain(
     precision: Precision = "fp32",
     kernel: Kernel = "auto",
 ) -> str:
-    """What `matmul` would do with these arguments, and why: the plan as text, a line for each fact. Nothing is computed.
+    """Return what `matmul` would do with these arguments, and why: the plan as text, a line for each fact. Nothing is computed.
 
     The text has the sizes and layout, the card, the kernel and the reason for it, each launch with its constants, the workspace
     in bytes, and the estimated times of the kernels that were considered. It is for people; its form may change.

@@ -27,13 +27,13 @@ class PackedOperand:
     Attributes:
         source: the tensor that was packed. The fallback and gradients read it, so it is kept alive.
         side: "right" or "left" of the product.
-        precision: of the calls that it is for.
+        precision: the precision of the calls that it is for.
         memory: the packed form, uint8 on the source's device; it has no elements if `reason` is not None.
-        shard: for a DTensor, this rank's local tensor, packed; else None. `memory` is then that of the shard.
+        shard: for a DTensor, this rank's local tensor, packed; else None. `memory` is then the shard's.
     """
 
-    # What a call needs to know of it, found out once: the forms of source and memory (prepared.form), their dispatch keys, and
-    # the source's address. Only of ordinary tensors: others have no address, or calls of them go by the dispatcher.
+    # What each call needs to know, found out once: the forms of source and memory (prepared.form), their dispatch keys, and the
+    # source's address. Set for ordinary tensors only: others have no address, or calls with them go through the dispatcher.
     keys: tuple[int, ...] = ()
     form: tuple | None = None
     memory_form: tuple | None = None
@@ -53,7 +53,7 @@ class PackedOperand:
         self.precision = precision
         self.memory = memory
         self.shard = shard
-        # Keeps the memory that was packed: no other tensor can come to lie there. A shard does so itself.
+        # Keeps the source's memory alive, so that no other tensor can be put there. A shard does that itself.
         self._was = source.detach() if shard is None else None
         self._version = None if _uncounted(source) else source._version
         if self._version is not None and not (isinstance(memory, FakeTensor) or _wrapped(memory)):
@@ -66,7 +66,7 @@ class PackedOperand:
 
     @property
     def shape(self) -> torch.Size:
-        """The source's: (K, N), or (M, K) for side "left"."""
+        """The shape of the source: (K, N), or (M, K) for side "left"."""
         return self.source.shape
 
     @property
@@ -79,7 +79,7 @@ class PackedOperand:
 
     @property
     def nbytes(self) -> int:
-        """Device memory that the packed form takes, beyond the source's own."""
+        """Bytes of device memory that the packed form takes, in addition to the source's own."""
         return self.memory.numel()
 
     @property
@@ -101,7 +101,7 @@ class PackedOperand:
         return "it was made where there was no card"
 
     def check(self) -> None:
-        """Raises RuntimeError if the source was changed in place since it was packed, or was given other memory.
+        """Raise RuntimeError if the source was changed in place since it was packed, or was given other memory.
 
         Nothing is checked under torch.compile, for a source that a transform of torch.func made, and for an inference tensor,
         which does not count its changes.
@@ -119,12 +119,13 @@ class PackedOperand:
 
     @property
     def by_rows(self) -> bool:
-        """Whether it is a square right operand that lies row by row, as the transpose of a weight that lies so does not."""
+        """Whether it is a square right operand that is stored row by row. The transpose of a weight stored row by row is not."""
         lies = _lies_by_rows(self.source) if self._by_rows is None else self._by_rows
         return lies and self.side == "right"
 
     def serves(self, side: str, precision: str, kernel: str) -> bool:
-        """Whether a call may use it as it is: what `unwrap` checks, of ordinary tensors, without saying what is wrong."""
+        """Return whether a call may use it as it is. Checks what `unwrap` checks, for ordinary tensors, without saying what is
+        wrong."""
         source = self.source
         return (
             self.keys != ()
@@ -147,7 +148,8 @@ class PackedOperand:
         )
 
     def __reduce__(self) -> tuple:
-        return _again, (self.source, self.side, self.precision)  # a copy's source has memory, and panels, of its own
+        # A copy's source has memory of its own, and so panels of its own.
+        return _again, (self.source, self.side, self.precision)
 
 
 def _lies_by_rows(t: torch.Tensor) -> bool:
@@ -160,22 +162,22 @@ def _again(source: torch.Tensor, side: Side, precision: Precision) -> PackedOper
 
 
 def _uncounted(t: torch.Tensor) -> bool:
-    """Whether changes of a tensor cannot be seen from outside it."""
+    """Return whether changes of a tensor cannot be detected."""
     return torch.compiler.is_compiling() or t.is_inference() or isinstance(t, FakeTensor) or _wrapped(t)
 
 
 def _address(t: torch.Tensor) -> int:
-    """Of the first element; 0 for a subclass that wraps other tensors and has no memory of its own."""
+    """The address of the first element; 0 for a subclass that wraps other tensors and has no memory of its own."""
     return t.data_ptr() if torch._C._has_storage(t) and not is_traceable_wrapper_subclass(t) else 0
 
 
 def _wrapped(t: torch.Tensor) -> bool:
-    """Whether a tensor is one of torch.func's transforms own, which has no memory to ask about."""
+    """Return whether a tensor is a wrapper that a transform of torch.func made, which has no memory to ask about."""
     return torch._C._functorch.is_functorch_wrapped_tensor(t)
 
 
 def pack(b: torch.Tensor, *, side: Side = "right", precision: Precision = "fp32") -> PackedOperand:
-    """Packs a matrix that many calls multiply by: ``packed = mm32.pack(b)``, then ``mm32.matmul(a, packed)``. For `linear`, pack
+    """Pack a matrix that many calls multiply by: ``packed = mm32.pack(b)``, then ``mm32.matmul(a, packed)``. For `linear`, pack
     the transposed weight: ``mm32.linear(x, mm32.pack(weight.T))``.
 
     A call with a packed operand does not read `b` and split it into hi and lo again. It always runs the card's tensor-core
@@ -188,7 +190,7 @@ def pack(b: torch.Tensor, *, side: Side = "right", precision: Precision = "fp32"
     multiplied by a lower tier.
 
     A packed form takes 4 bytes of device memory for each element (2 for "tf32", 6 for "bf16x6"), with edges rounded up to 8 rows
-    and 64 of K. A call whose data need bf16x6 packs `b` again, in memory of its own.
+    and 64 of K. A call whose data need bf16x6 packs `b` again, in the call's own workspace.
 
     Nothing is packed, and calls read `b` itself, on the CPU and on devices without kernels, inside `torch.vmap`, with precision
     "ieee", and for a K so small that a tensor-core kernel would not be chosen (with "fp32": below 32, below 256 if the card's
@@ -222,14 +224,14 @@ def pack(b: torch.Tensor, *, side: Side = "right", precision: Precision = "fp32"
 
 
 def _pack_shard(b: Any, side: Side, precision: Precision) -> PackedOperand:
-    """Each rank packs its own shard of a DTensor and keeps it: nothing is communicated."""
+    """Pack this rank's own shard of a DTensor, and keep it: nothing is communicated."""
     if any(p.is_partial() for p in b.placements):
         raise RuntimeError(
             f"mm32.pack takes a DTensor that is sharded or replicated, and this one is a sum that is not added up yet, "
             f"{tuple(b.placements)}: redistribute it first"
         )
     local = local_of(b)
-    if local.numel() == 0:  # where a dimension is shorter than the mesh
+    if local.numel() == 0:  # as when a dimension is shorter than the mesh
         shard = PackedOperand(local, side, precision, local.new_empty(0, dtype=torch.uint8))
     else:
         shard = pack(local, side=side, precision=precision)
@@ -237,13 +239,13 @@ def _pack_shard(b: Any, side: Side, precision: Precision) -> PackedOperand:
 
 
 def local_of(t: Any) -> torch.Tensor:
-    """The local tensor of a DTensor itself, without gradient, once the collective that makes it is done."""
+    """The local tensor of a DTensor, without gradient, after the collective that makes it is done."""
     with torch.no_grad():
         return ready(t.to_local())
 
 
 def ready(t: torch.Tensor) -> torch.Tensor:
-    """What a collective returns, once it is done: torch hands it out before."""
+    """Return what a collective returned, after waiting until it is done: torch hands the tensor out before that."""
     wait = getattr(t, "trigger_wait", None)
     return t if wait is None else wait()
 
@@ -251,11 +253,11 @@ def ready(t: torch.Tensor) -> torch.Tensor:
 def unwrap(
     a: object, b: object, precision: str, kernel: str, caller: str = "mm32.matmul"
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """The tensors of a product's operands, one of which is not a tensor, and the packed form of each or None. `caller` is the
-    function that a message names.
+    """Return the tensors of a product's operands, one of which is not a tensor, and the packed form of each or None. `caller` is
+    the function that a message names.
 
-    Raises TypeError for what is neither, RuntimeError for a packed operand that is stale or on the wrong side, ValueError for
-    options that it was not packed for.
+    Raises TypeError for an operand that is neither a tensor nor packed, RuntimeError for a packed operand that is stale or on the
+    wrong side, ValueError for options that it was not packed for.
     """
     if not (isinstance(a, (torch.Tensor, PackedOperand)) and isinstance(b, (torch.Tensor, PackedOperand))):
         raise TypeError(
@@ -292,7 +294,7 @@ def unwrap(
 
 
 def _plan(t: torch.Tensor, side: str, precision: str, aligned: bool) -> planning.Plan | str:
-    """The plan that packs a tensor, or why it is not packed."""
+    """Return the plan that packs a tensor, or why it is not packed."""
     index = t.device.index
     why = prepared.unavailable(index)
     if why is not None:
@@ -320,7 +322,7 @@ def _prepare(operand: torch.Tensor, side: str, precision: str) -> prepared.Prepa
     index = operand.device.index
     plan = _plan(operand, side, precision, operand.data_ptr() % 16 == 0)
     run = prepared.executable(plan, index) if isinstance(plan, planning.Plan) else None
-    # Without a compiler there is a product of torch's, and nothing to pack.
+    # Without a compiler `executable` returns torch's product, and there is nothing to pack.
     return prepared.Prepared([], None if run is None or run.plan.kernel == "torch" else run)
 
 
@@ -347,7 +349,7 @@ def _pack_fake(operand: torch.Tensor, side: str, precision: str) -> torch.Tensor
 def _pack_vmap(
     info: Any, in_dims: tuple[int | None, ...], operand: torch.Tensor, side: str, precision: str
 ) -> tuple[torch.Tensor, None]:
-    """Samples are not packed: their products are one batch, which reads them as they are (transforms.vmap)."""
+    """The batching rule. Samples are not packed: their products are one batch, which reads them as they are (transforms.vmap)."""
     return operand.new_empty(0, dtype=torch.uint8), None
 
 

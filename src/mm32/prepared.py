@@ -1,6 +1,6 @@
-"""From the form of a call to what runs it: planned, compiled, loaded, and cached for the next call of the same form.
+"""Find what runs a call by the call's form: it is planned, compiled and loaded once, and cached for later calls of the same form.
 
-The operators, `mm32.pack` and the drop-in all use this module. A call of a form that was seen before is one look-up by its
+The operators, `mm32.pack` and the drop-in all use this module. A call of a form that was seen before takes one look-up by its
 `Call`. Any other call is checked by its caller, and then planned, compiled and loaded here.
 """
 
@@ -24,7 +24,7 @@ from mm32.gemm import Gemm
 
 log = logging.getLogger("mm32")
 
-MAX_CALLS = 4096  # forms that are kept
+MAX_CALLS = 4096  # the most forms that are kept
 
 
 class Run(Protocol):
@@ -55,33 +55,33 @@ class Form(NamedTuple):
     strides: tuple[int, ...]
     dtype: torch.dtype
     device: int  # index; -1 on the CPU
-    offset: int  # of the first element from a multiple of 16 bytes
+    offset: int  # bytes of the first element beyond a multiple of 16
 
 
 class Call(NamedTuple):
     """Everything that decides how a call runs: the key of the cache.
 
     A call builds plain tuples in the order of these fields, which compare and hash as a `Call` does; only if the key is not found
-    does `Call.of` give the fields their names. For two operands that takes 1.2 us on a CPU; a Call of two Forms takes 3.1, and
-    frozen dataclasses with slots take 7.2.
+    does `Call.of` give the fields their names. For two operands, building the tuples takes 1.2 us on a CPU. A Call of two Forms
+    takes 3.1 us, and frozen dataclasses with slots take 7.2 us.
     """
 
-    operation: object  # "matmul" or "pack"; one of the drop-in's own
+    operation: object  # "matmul", "pack", or one of the drop-in's own operations
     a: Form | None
     b: Form | None
     addend: Form | None  # the bias, or the drop-in's addend
     out: Form | None
     activation: str | None
-    precision: str | None  # None: that of torch's own product
+    precision: str | None  # None: the precision of torch's own product
     kernel: str
     packed_a: Form | None  # the memory of a prepacked operand
     packed_b: Form | None
-    torch: str | None  # the precision of torch's own product, where it may be chosen
+    torch: str | None  # the precision of torch's own product, if that may be chosen
     scales: tuple[int | None, int | None]  # beta and alpha of the drop-in (dropin._scale)
 
     @classmethod
     def of(cls, key: tuple) -> Call:
-        """The same key, to be read by names."""
+        """The same key as a `Call`, whose fields have names."""
         call = cls(*key)
         forms: dict[str, Any] = {
             name: value and Form(*value) for name, value in call._asdict().items() if name in _FORMS
@@ -99,7 +99,7 @@ def form(t: torch.Tensor) -> tuple:
 
 
 class Entry:
-    """What is kept for a form. `used` is set whenever it is found again."""
+    """What is kept for a form. `used` is set whenever the entry is found again."""
 
     __slots__ = ("made", "used")
 
@@ -120,7 +120,7 @@ class Prepared(Entry):
 
 
 class Cache:
-    """At most `most` entries. A new entry replaces one that was not used lately (the second-chance algorithm, or "clock").
+    """A cache of at most `most` entries. A new entry replaces one that was not used lately (second-chance algorithm, or "clock").
 
     Finding an entry, which every call does, takes no lock and moves nothing. Any thread may find and keep entries at any time.
     """
@@ -128,19 +128,20 @@ class Cache:
     def __init__(self, most: int) -> None:
         self.most = most
         self.generation = 0  # rises when the cache is cleared: earlier plans may no longer hold
-        self.seen: dict[tuple, list[Any]] = {}  # of fast_path.py; dropped when an entry is
+        self.seen: dict[tuple, list[Any]] = {}  # for fast_path.py; cleared when an entry is dropped
         self._entries: dict[tuple, Any] = {}
         self._lock = threading.Lock()
 
     def find(self, key: tuple) -> Any:
-        """The entry that was kept under `key`, or None. TypeError if the key cannot be hashed."""
+        """The entry that was kept under `key`, or None. Raises TypeError if the key cannot be hashed."""
         found = self._entries.get(key)
         if found is not None:
             found.used = True
         return found
 
     def keep(self, key: tuple, entry: Entry, since: int | None = None) -> None:
-        """`since`: the generation in which its planning began; if the cache was cleared meanwhile, it is not kept."""
+        """Keep an entry under `key`. `since`: the generation of the cache when planning the entry began; if the cache was cleared
+        since then, the entry is not kept."""
         with self._lock:
             if since is not None and since != self.generation:
                 return
@@ -148,7 +149,7 @@ class Cache:
             while len(self._entries) >= self.most:
                 oldest = next(iter(self._entries))
                 candidate = self._entries.pop(oldest)
-                if candidate.used:  # since it was last looked at: to the end of the queue
+                if candidate.used:  # used since it was last looked at: it goes to the end of the queue
                     candidate.used = False
                     self._entries[oldest] = candidate
                 self.seen.clear()  # the fast path uses entries without finding them here
@@ -161,7 +162,7 @@ class Cache:
             self._entries.clear()
 
     def forget_fast_paths(self) -> None:
-        """Calls take the slow path once more, and find what an entry says now."""
+        """Make calls take the slow path once more, where they find what an entry says now."""
         with self._lock:
             self.seen.clear()
 
@@ -177,17 +178,17 @@ CACHE = Cache(MAX_CALLS)
 
 
 def seconds_saved(plan: planning.Plan) -> float:
-    """What the plan's kernel is estimated to save over torch's own product; 0 where the two were not compared."""
+    """The seconds that the plan's kernel is estimated to save over torch's own product; 0 if the two were not compared."""
     estimates = dict(plan.estimates)
     return estimates["torch"] - estimates[plan.kernel] if "torch" in estimates else 0.0
 
 
-_missing: str | None = None  # the package without which no kernel can be compiled or launched, once that was found out
+_missing: str | None = None  # what no kernel can be compiled or launched without, once it was found missing
 _said: set[str] = set()
 
 
 def unavailable(index: int) -> str | None:
-    """Why none of mm32's kernels runs on CUDA device `index` in this process, or None."""
+    """Return why none of mm32's kernels runs on CUDA device `index` in this process, or None."""
     if (off := settings.disabled()) is not None:
         return off
     if torch.version.hip is not None:
@@ -196,7 +197,7 @@ def unavailable(index: int) -> str | None:
 
 
 def say_once(reason: str, line: str = "mm32 leaves its products to torch, in fp32: %s") -> None:
-    """A line in the log "mm32", once in a process, that torch computes in mm32's place."""
+    """Write to the log "mm32", once in a process, that torch computes in mm32's place."""
     if (said := line % reason) not in _said:
         _said.add(said)
         log.warning("%s", said)
@@ -212,9 +213,9 @@ def planned(
     drop_in: bool = False,
     less: int | None = None,
 ) -> planning.Plan:
-    """`planning.plan` for CUDA device `index`, within the user's workspace limit, or within `less` bytes.
+    """Return `planning.plan` for CUDA device `index`, with a workspace within the user's limit, or within `less` bytes.
 
-    If none of mm32's kernels runs there, "auto" is a plan of kernel "torch" that says why, even if torch's own product was not
+    If none of mm32's kernels runs there, "auto" gives a plan of kernel "torch" that says why, even if torch's own product was not
     offered (`torch`).
 
     Raises ValueError for an unknown kernel, `Unplannable` if a kernel asked for by name cannot run.
@@ -240,11 +241,12 @@ def _by_torch(problem: Gemm, index: int, why: str) -> planning.Plan:
 
 
 def executable(plan: planning.Plan, index: int, kernel: str = "auto") -> Run:
-    """What runs a plan on CUDA device `index`: its kernels are compiled and loaded on return.
+    """Return what runs a plan on CUDA device `index`, with its kernels compiled and loaded.
 
     If NVRTC or the packages that call it are missing, "auto" is left to torch, in fp32.
 
-    Raises `CompileError` or `LaunchError`; `CompileError` also if they are missing for a kernel asked for by name.
+    Raises `CompileError` or `LaunchError`; `CompileError` also if NVRTC or these packages are missing for a kernel asked for by
+    name.
     """
     global _missing
     _log(plan, index)
@@ -260,7 +262,7 @@ def executable(plan: planning.Plan, index: int, kernel: str = "auto") -> Run:
             raise
         if kernel != "auto":
             raise error if isinstance(error, CompileError) else CompileError(f"{missing} ({error})") from error
-        if not prebuilt.there():  # what came with the package needs no compiler: other forms may run
+        if not prebuilt.there():  # kernels that came with the package need no compiler: other forms may run
             _missing = missing
         return executable(_by_torch(plan.gemm, index, missing), index)
 
@@ -286,7 +288,7 @@ def _log(plan: planning.Plan, index: int) -> None:
 
 
 def _what_is_missing(error: BaseException | None) -> str | None:
-    """What to install, if an error comes from missing NVRTC, driver bindings or their libraries; else None."""
+    """Return what to install, if an error comes from missing NVRTC, driver bindings or their libraries; else None."""
     while error is not None:
         if isinstance(error, ImportError) or type(error).__name__ == "DynamicLibNotFoundError":  # of cuda-pathfinder
             return f"its kernels need cuda-core with NVRTC: {compiler.INSTALL}"
@@ -294,10 +296,10 @@ def _what_is_missing(error: BaseException | None) -> str | None:
     return None
 
 
-LEAST_LIMIT = 64 << 20  # bytes: with a smaller workspace blocks hardly pay
-# When blocks found no memory either. Each try plans anew, and makes torch's allocator search for memory several times.
+LEAST_LIMIT = 64 << 20  # bytes: with a smaller workspace, blocks hardly pay
+# When blocks found no memory either. Each try makes new plans, and makes torch's allocator search for memory several times.
 _out_of_memory_at: WeakKeyDictionary[Run, float] = WeakKeyDictionary()
-AGAIN = 10.0  # seconds until they are tried again
+AGAIN = 10.0  # seconds until blocks are tried again
 
 
 def in_blocks(
@@ -307,10 +309,13 @@ def in_blocks(
     kernel: str = "auto",
     **options: Any,
 ) -> Run | None:
-    """Computes a call, `run(*tensors)`, that found no memory for its workspace, in blocks with half of that, a quarter, and so on
-    down to LEAST_LIMIT. Returns what computed it, and warns. Returns None, with nothing done, if nothing fits or the kernels
-    cannot be loaded, for AGAIN seconds after that, for kernels that are not emulated ones, and while a CUDA graph is captured,
-    when kernels must not be loaded. `options` are those of `planned`."""
+    """Compute a call, `run(*tensors)`, that found no memory for its workspace, in blocks with half of that memory, a quarter, and
+    so on down to LEAST_LIMIT. Returns what computed it, and warns.
+
+    Returns None, with nothing done, if nothing fits or the kernels cannot be loaded, for AGAIN seconds after that, for kernels
+    that are not emulated ones, and while a CUDA graph is captured, when kernels must not be loaded. `options` are those of
+    `planned`.
+    """
     plan = run.plan
     if plan.kernel not in planning.EMULATED_KERNELS or plan.workspace is None:
         return None
@@ -324,7 +329,7 @@ def in_blocks(
             less = planned(plan.gemm, index, kernel, less=limit, **options)
         except planning.Unplannable:
             return None
-        if less.kernel != plan.kernel or less.workspace is None:  # with so little another kernel is faster
+        if less.kernel != plan.kernel or less.workspace is None:  # with so little memory, another kernel is faster
             break
         limit = less.workspace.bytes
         try:
@@ -334,7 +339,7 @@ def in_blocks(
             made(*tensors)
         except torch.OutOfMemoryError:
             continue
-        except (CompileError, LaunchError):  # a module finds no memory either
+        except (CompileError, LaunchError):  # loading a module finds no memory either
             break
         warnings.warn(
             f"mm32: no memory for {plan.workspace.bytes} bytes of workspace that kernel {plan.kernel!r} wants for a product; "
@@ -347,10 +352,10 @@ def in_blocks(
 
 
 def without_memory(run: Run, index: int, kernel: str, error: torch.OutOfMemoryError) -> Run:
-    """What computes a call in place of `run`, which found no memory for its workspace (`error`), nor in blocks.
+    """Return what computes a call in place of `run`, which found no memory for its workspace (`error`), even in blocks.
 
-    "auto" and "simt" are computed by a kernel without a workspace, which is slower, and a warning says so. For another kernel
-    asked for by name, the error is raised again.
+    For "auto" and "simt" it is a kernel without a workspace, which is slower, and a warning says so. For another kernel asked for
+    by name, the error is raised again.
     """
     plan = run.plan
     if kernel not in ("auto", "simt") or plan.workspace is None:

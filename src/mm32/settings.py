@@ -16,7 +16,7 @@ from numbers import Integral
 log = logging.getLogger("mm32")
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
-DEFAULT_LIMIT = 2 << 30  # bytes of a workspace
+DEFAULT_LIMIT = 2 << 30  # bytes that a workspace may have by default
 UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 ON = ("1", "true", "yes", "on")
 OFF_REASON = "MM32_DISABLE is set"
@@ -24,8 +24,11 @@ OFF_REASON = "MM32_DISABLE is set"
 
 @dataclass(frozen=True)
 class Setting:
-    """An environment variable. `values` are those that it may have, None if any text is one; unset or empty, it does nothing.
-    `read` raises ValueError for a text that it cannot read: the code that needs the value gets that error."""
+    """An environment variable; it does nothing if it is unset or empty.
+
+    `values`: those that it may have, None for any text. `read`: reads its text, and raises ValueError for a text that it cannot
+    read; the code that needs the value gets that error.
+    """
 
     name: str
     values: tuple[str, ...] | None = None
@@ -50,13 +53,14 @@ class Setting:
 
 
 def bytes_of(limit: int | str | None) -> int | None:
-    """A limit in bytes: a number of them; a text such as "512MiB" or "1.5 GiB", or "none"; None is no limit.
+    """Return a limit in bytes, None for no limit. It may be given as a number of bytes, a text such as "512MiB" or "1.5 GiB", or
+    "none" or None for no limit.
 
     Raises ValueError for anything else.
     """
     if limit is None or (isinstance(limit, str) and limit.strip().lower() == "none"):
         return None
-    if isinstance(limit, Integral) and not isinstance(limit, bool) and limit >= 0:  # numpy's as well
+    if isinstance(limit, Integral) and not isinstance(limit, bool) and limit >= 0:  # numpy's integers as well
         return int(limit)
     if isinstance(limit, str) and (found := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]ib|)\s*", limit.lower())):
         size = float(found[1]) * UNITS[found[2]] if "." in found[1] else int(found[1]) * UNITS[found[2]]
@@ -78,11 +82,11 @@ _disabled = False
 
 
 def disabled() -> str | None:
-    """Why mm32's own kernels are not to be used in this process, or None."""
+    """Return why mm32's own kernels are not to be used in this process, or None."""
     return OFF_REASON if _disabled else None
 
 
-_limit: tuple[int | None] | None = None  # once somebody has set it, or it was read
+_limit: tuple[int | None] | None = None  # the limit in a tuple, once it was set or read
 
 
 def read_limit() -> int | None:
@@ -102,14 +106,14 @@ def read_limit() -> int | None:
 
 
 def store_limit(limit: int | str | None) -> None:
-    """What `read_limit` says from now on; `mm32.set_workspace_limit` also forgets the plans that were made with another limit.
-    Raises ValueError as `bytes_of` does."""
+    """Set what `read_limit` returns from now on. `mm32.set_workspace_limit` also forgets the plans that were made with another
+    limit. Raises ValueError as `bytes_of` does."""
     global _limit
     _limit = (bytes_of(limit),)
 
 
 def apply() -> None:
-    """Does what the variables ask for; `import mm32` calls it. A warning in the log "mm32" names a value that is not known."""
+    """Do what the variables ask for; `import mm32` calls this. A warning in the log "mm32" names a value that is not known."""
     global _disabled
     _disabled = DISABLE.text.lower() in ON
     level = LEVELS.get(LOG.text.lower())
@@ -121,7 +125,7 @@ def apply() -> None:
 
 
 def _show(level: int) -> None:
-    """Lines of the log "mm32" from this level on go to standard error, once: not to the root logger's handlers as well."""
+    """Send the lines of the log "mm32" from this level on to standard error, and not to the root logger's handlers as well."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s: %(message)s"))
     log.addHandler(handler)

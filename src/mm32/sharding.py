@@ -1,13 +1,13 @@
 """mm32's operators on DTensors (torch.distributed.tensor): which shards of operands make which shards of the result.
 
-`cases` is the one table of that, for one dimension of a mesh; torch combines it over the dimensions. It has two readers. The
+`cases` is the only table of this, for one dimension of a mesh; torch combines it over the dimensions. It has two readers. The
 operators are registered with torch's `register_sharding`, and torch then chooses the case that moves the least. Where an operand
 or the result may not move (packed operands, `out=`), `_pinned` chooses here and multiplies the local tensors.
 
-A sum over K that is spread over ranks is `Partial`: nothing is added up until somebody needs the sum. A bias takes part in it,
-an activation has to wait for it. torch keeps the choice for operands of the same placements, and tells calls apart by arguments
-that are integers, not by strings; so DTensors go by an operator of their own, `mm32::sharded_matmul`, whose activation is a
-number. `mm32::matmul` itself, called on DTensors past autograd, never leaves a sum open.
+A sum over K that is spread over ranks is `Partial`: nothing is added up until somebody needs the sum. A bias takes part in the
+open sum; an activation has to wait until it is added up. torch keeps its choice for later calls with the same placements, and
+tells calls apart by integer arguments but not by strings. So DTensors have an operator of their own, `mm32::sharded_matmul`,
+whose activation is a number. `mm32::matmul` itself, called on DTensors past autograd, never leaves a sum open.
 
 Importing this module does not import torch.distributed.tensor: that is done when the first DTensor comes.
 """
@@ -27,7 +27,7 @@ from mm32.packed import PackedOperand, local_of, ready, unwrap
 
 
 def among(*operands: object) -> bool:
-    """Whether a DTensor, packed or not, is among them."""
+    """Return whether one of the operands is a DTensor, packed or not."""
     return any(gemm.is_dtensor(t.source if isinstance(t, PackedOperand) else t) for t in operands)
 
 
@@ -36,7 +36,7 @@ def among(*operands: object) -> bool:
 
 
 class Case(NamedTuple):
-    """Placements on one dimension of a mesh that go together; `bias` for a call that has one."""
+    """Placements on one dimension of a mesh that fit together. `bias` is for calls that have one."""
 
     name: str
     out: Any
@@ -46,12 +46,12 @@ class Case(NamedTuple):
 
 
 def cases(a: Sequence[Any], b: Sequence[Any], sums: bool) -> list[Case]:
-    """The cases of one dimension of a mesh, for operands of global shapes `a` and `b`: sharded are nothing, rows, columns, a
-    batch dimension or, with `sums`, K."""
+    """The cases of one dimension of a mesh, for operands of global shapes `a` and `b`: what is sharded is nothing, the rows, the
+    columns, a batch dimension or, with `sums`, K."""
     from torch.distributed.tensor import Partial, Replicate, Shard
 
     whole, shape = Replicate(), gemm.result_shape(a, b)
-    found = [Case("replicated", whole, whole, whole, whole)]  # first: it is taken where others would be as cheap
+    found = [Case("replicated", whole, whole, whole, whole)]  # first: it is taken where others are equally cheap
     if len(a) > 1:
         rows = len(shape) - (2 if len(b) > 1 else 1)
         found.append(Case("rows", Shard(rows), Shard(len(a) - 2), whole, whole))
@@ -98,8 +98,8 @@ def _strategies_of_sharded_matmul(a: Any, b: Any, bias: Any, activation: int, pr
 def _strategies_of_matmul(
     a: Any, b: Any, bias: Any, activation: Any, precision: Any, kernel: Any, packed_a: Any = None, packed_b: Any = None
 ) -> list:
-    """An activation is a string here, which torch does not tell calls apart by: no sum is left open. Panels are of a whole
-    operand: with one that comes packed, nothing is sharded."""
+    """The strategies of mm32::matmul. Its activation is a string, by which torch does not tell calls apart, so no sum is left
+    open. Panels are of a whole operand, so nothing is sharded if an operand comes packed."""
     table = cases(a.shape, b.shape, sums=False)
     if not (packed_a is None and packed_b is None):
         table = table[:1]
@@ -126,8 +126,9 @@ def _strategies_of_matmul_out(
     packed_a: Any = None,
     packed_b: Any = None,
 ) -> list:
-    """`out` may not be moved: what was written to a copy of it would be lost. With one placement for all dimensions of the mesh
-    that can be said here; `mm32.matmul(out=)` takes any."""
+    """The strategies of mm32::matmul_out. `out` may not be moved, because what is written to a copy of it would be lost. That
+    can be expressed here only if `out` has one placement for all dimensions of the mesh; `mm32.matmul(out=)` takes any but
+    Partial."""
     found: list[tuple] = []
     if len(set(out.placements)) == 1:
         for (wanted,), operands in _strategies_of_matmul(a, b, bias, activation, precision, kernel, packed_a, packed_b):
@@ -142,7 +143,8 @@ def _strategies_of_matmul_out(
 
 
 def _strategies_of_pack(operand: Any, side: Any, precision: Any) -> list:
-    """A packed form cannot be sharded: `mm32.pack` packs each rank's own shard. The operator packs the whole operand."""
+    """The strategies of mm32::pack. A packed form cannot be sharded: `mm32.pack` packs each rank's own shard, and the operator
+    packs the whole operand."""
     from torch.distributed.tensor import Replicate
 
     return [([Replicate()], [Replicate(), None, None])]
@@ -150,7 +152,7 @@ def _strategies_of_pack(operand: Any, side: Any, precision: Any) -> list:
 
 @functools.cache
 def register() -> None:
-    """Registers the operators with torch.distributed.tensor, once in a process."""
+    """Register the operators with torch.distributed.tensor, once in a process."""
     from torch.distributed.tensor.experimental import register_sharding
 
     own = torch.ops.mm32
@@ -163,7 +165,7 @@ def register() -> None:
 def product(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str, kernel: str
 ) -> torch.Tensor:
-    """mm32::matmul of DTensors, below autograd: what `transforms.autograd` calls."""
+    """Compute mm32::matmul of DTensors, below autograd; `transforms.autograd` calls this."""
     register()
     run = torch.ops.mm32.sharded_matmul
     if activation is not None and _sums_over_ranks(a, b):
@@ -174,8 +176,8 @@ def product(
 
 
 def _sums_over_ranks(a: Any, b: Any) -> bool:
-    """Whether K is sharded in one operand, and the other one can be sharded alike without communication: then the sum is
-    communicated, not the operands."""
+    """Return whether K is sharded in one operand, and the other one can be sharded alike without communication. The sum is
+    communicated then, not the operands."""
     if not (gemm.is_dtensor(a) and gemm.is_dtensor(b)):
         return False
     k_a, k_b = a.dim() - 1, max(b.dim() - 2, 0)
@@ -187,7 +189,8 @@ def _sums_over_ranks(a: Any, b: Any) -> bool:
 
 
 def splits_inner_rows(*tensors: Any) -> bool:
-    """Whether a dimension between the first and the last is sharded: those cannot be merged with the first without moving."""
+    """Return whether a dimension between the first and the last is sharded. Such a dimension cannot be merged with the first one
+    without moving data."""
     return any(
         gemm.is_dtensor(t) and any(p.is_shard(d) for p in t.placements for d in range(1, t.dim() - 1)) for t in tensors
     )
@@ -206,7 +209,7 @@ def matmul(
     kernel: Kernel,
     out: torch.Tensor | None,
 ) -> torch.Tensor:
-    """mm32.matmul where a DTensor is among the operands; options are checked."""
+    """Compute mm32.matmul where an operand is a DTensor, for options that were checked before."""
     packed = [t for t in (a, b) if isinstance(t, PackedOperand)]
     sources: Any = unwrap(a, b, precision, kernel)[:2] if packed else (a, b)
     gemm.check_tensors("mm32.matmul", a=sources[0], b=sources[1], bias=bias, out=out)
@@ -227,13 +230,13 @@ def matmul(
                 "matmul(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
                 "requires grad. (mm32.matmul)"
             )
-        # While gradients are recorded or a program is traced, a packed operand is read as it was before packing.
+        # While gradients are recorded or a program is traced, the source of a packed operand is read.
         if not (recorded or torch.compiler.is_dynamo_compiling()):
             done = _pinned(a, b, bias, activation, precision, kernel, out)
             if done is not None:
                 return done
     x, y = sources
-    # Inference mode leaves autograd's key out, by which mm32::matmul finds the operator of DTensors.
+    # mm32::matmul finds the operator of DTensors by autograd's key, which inference mode leaves out.
     if not torch.compiler.is_dynamo_compiling() and torch.is_inference_mode_enabled():
         result = product(x, y, bias, activation, precision, kernel)
     else:
@@ -265,7 +268,8 @@ def _check_all_sharded(tensors: list[Any], packed: bool) -> None:
 
 
 class _Choice(NamedTuple):
-    """Where a product's tensors go, for each dimension of the mesh; over which dimensions the result is a sum; its shape."""
+    """The placements of a product's tensors, for each dimension of the mesh. `summed`: the dimensions over which the result is
+    still a sum. `shape`, `strides`: those of the result."""
 
     a: tuple[Any, ...]
     b: tuple[Any, ...]
@@ -279,8 +283,8 @@ class _Choice(NamedTuple):
 def _pinned(
     a: Any, b: Any, bias: Any, activation: Activation | None, precision: Precision, kernel: Kernel, out: Any
 ) -> torch.Tensor | None:
-    """The product of local tensors, with packed operands and `out` left where they are. None where no case leaves `out` there
-    and moves nothing else: the result is then made on its own, and copied."""
+    """Compute the product from local tensors, with packed operands and `out` left where they are. Returns None if no case leaves
+    `out` where it is and moves nothing else: the result is then made on its own, and copied."""
     from torch.distributed.tensor import DTensor
 
     from mm32 import ops
@@ -301,7 +305,7 @@ def _pinned(
         local_a = a.shard if packed[0] else _local(a, choice.a)
         local_b = b.shard if packed[1] else _local(b, choice.b)
         own_bias = None if bias is None else _local(bias, choice.bias)
-        if own_bias is not None and choice.summed:  # its share: as torch divides what is replicated into a sum
+        if own_bias is not None and choice.summed:  # this rank's share, as torch divides a replicated tensor into a sum
             own_bias = own_bias / math.prod(mesh.size(dim) for dim in choice.summed)
         local = ops.matmul(
             local_a,
@@ -314,7 +318,7 @@ def _pinned(
         )
         if out is not None:
             if not out.is_inference():
-                torch.autograd.graph.increment_version(out)  # of the DTensor: its local tensor's is another
+                torch.autograd.graph.increment_version(out)  # the DTensor's: its local tensor has another one
             return out
         result = DTensor.from_local(
             ready(local), mesh, choice.out, run_check=False, shape=choice.shape, stride=choice.strides
@@ -330,14 +334,15 @@ def _choose(
     packed: tuple[bool, bool],
     out: Sequence[Any] | None,
 ) -> _Choice | None:
-    """The cases that move least, for operands of (global) shapes `a` and `b`; with `out`, its placements, only ones that move
-    nothing. `given` are the placements of a, b and the bias. None if what may not move fits no case."""
+    """Choose the cases that move the least, for operands of global shapes `a` and `b`. With `out`, the placements of the result,
+    only cases that move nothing are taken. `given`: the placements of a, b and the bias. `packed`: whether a and b may not move.
+    Returns None if what may not move fits no case."""
     from torch.distributed.tensor import Replicate
 
     table, sizes = cases(a, b, sums=out is None), (math.prod(a), math.prod(b), b[-1])
 
     def cost(case: Case, dim: int) -> float:
-        """Elements that have to move so that the case holds on this dimension of the mesh; infinite where one may not."""
+        """The elements that have to move for the case to hold on this dimension of the mesh; infinite if one of them may not."""
         if out is not None and out[dim] != case.out:
             return math.inf
         total = 0.0

@@ -1,8 +1,8 @@
 """The sizes of products as a user writes them: "MxKxN:layout", in `mm32 bench`, `mm32 explain` and `mm32 export`.
 
 M, K and N are axes: a number, a range `512..4096`, which doubles, a range `512..4096+512`, which adds, or several of these with
-a slash between them, `512..4096/1000`. One axis alone is a square: `512..4096` is 512x512x512, 1024x1024x1024, ... Words may be
-several too: `2048x8192x4096:nn/tt`. What is written is every product of the axes, the last axis first to change.
+a slash between them, `512..4096/1000`. One axis alone is a square: `512..4096` is 512x512x512, 1024x1024x1024, ... There may be
+several words too: `2048x8192x4096:nn/tt`. A text stands for all combinations of its axes; the last axis changes first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import product
 from mm32.gemm import LAYOUTS
 
 EXAMPLE = "2048x8192x4096:tt"
-MOST = 4096  # products in one text: a mistyped range should not make millions
+MOST = 4096  # the most products of one text: a mistyped range should not make millions
 _AXIS = r"\d+(?:\.\.\d+(?:\+\d+)?)?(?:/\d+(?:\.\.\d+(?:\+\d+)?)?)*"
 _WRITTEN = re.compile(rf"({_AXIS})(?:x({_AXIS})x({_AXIS}))?((?::\w+(?:/\w+)*)*)")
 _PART = re.compile(r"(\d+)(?:\.\.(\d+)(?:\+(\d+))?)?")
@@ -34,8 +34,8 @@ class Sizes:
 
 
 def parse(text: str, or_else: str = "", **kinds: Sequence[str]) -> list[Sizes]:
-    """The products in "MxKxN[:layout]", such as "2048x8192x4096:tt" or "512..4096:nn/tt", in the order that this module names;
-    after the sizes at most one group of words of each further kind.
+    """Return the products in "MxKxN[:layout]", such as "2048x8192x4096:tt" or "512..4096:nn/tt", in the order that the module's
+    docstring names. At most one group of words of each further kind may follow the sizes.
 
     Args:
         or_else: what the text could have been instead, for the message: "a set (main, quick)".
@@ -67,7 +67,7 @@ def parse(text: str, or_else: str = "", **kinds: Sequence[str]) -> list[Sizes]:
 
 
 def _values(text: str, axis: str) -> list[int]:
-    """The numbers of an axis, each once, as written."""
+    """The numbers of an axis, each once, in the order in which they are written."""
     values: dict[int, None] = {}
     for part in axis.split("/"):
         start, end, step = (None if number is None else int(number) for number in _PART.fullmatch(part).groups())  # type: ignore[union-attr]

@@ -10,20 +10,22 @@ import torch
 
 from mm32 import activations
 
-# Whose setting decides in which precision torch multiplies float32 matrices. On other devices it multiplies in float32.
+# For each type of device, the backend whose setting decides in which precision torch multiplies float32 matrices. On other
+# devices it multiplies in float32.
 _BACKENDS = {"cuda": "cuda", "cpu": "mkldnn", "xpu": "mkldnn"}
 
 
 def torch_precision(device: str = "cuda") -> str:
     """The precision that the user allows torch's float32 products on a type of device: "tf32", "bf16", or else "fp32"."""
     backend = _BACKENDS.get(device)
-    # What torch.backends.cuda.matmul.fp32_precision reads; that way takes 1 us longer, and every call pays it.
+    # This is what torch.backends.cuda.matmul.fp32_precision reads. Reading that takes 1 us longer, in every call.
     asked = "none" if backend is None else torch._C._get_fp32_precision_getter(backend, "matmul")
     return asked if asked in ("tf32", "bf16") else "fp32"
 
 
 def _multiplies_in_fp32(device: torch.device) -> bool:
-    """Whether torch multiplies float32 matrices in fp32 on a device: it was asked to, or the device has nothing less."""
+    """Return whether torch multiplies float32 matrices in fp32 on a device: it was asked to, or the device has nothing less
+    precise."""
     if torch_precision(device.type) == "fp32":
         return True
     if device.type != "cuda":
@@ -33,12 +35,12 @@ def _multiplies_in_fp32(device: torch.device) -> bool:
 
 
 def by_torch(a: torch.Tensor, precision: str) -> bool:
-    """Whether torch's own product of `a` is precise enough as it is; else it is made in float64."""
+    """Return whether torch's own product of `a` is precise enough as it is. If not, it has to be made in float64."""
     return precision == "tf32" or a.dtype != torch.float32 or _multiplies_in_fp32(a.device)
 
 
 def activate(x: torch.Tensor, activation: str | None) -> torch.Tensor:
-    """torch's function of that name, differentiable; `x` itself for None."""
+    """Apply torch's function of that name to `x`, differentiably; return `x` itself for None."""
     return x if activation is None else activations.named(activation)(x)
 
 
@@ -49,7 +51,7 @@ def matmul(
     activation: str | None,
     precision: str = "fp32",
 ) -> torch.Tensor:
-    """act(a @ b + bias) for checked inputs, in their dtype: autocast has no effect.
+    """Return act(a @ b + bias) for checked inputs, in their dtype: autocast has no effect.
 
     Where the user allows torch's float32 products less than fp32 (TF32, or bf16 on a CPU), and the device has it, a product of
     precision "fp32" or "ieee" is made in float64 and rounded. torch's setting belongs to the whole process: to change it for one

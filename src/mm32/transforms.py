@@ -1,8 +1,8 @@
-"""What differentiation and torch.vmap make of mm32::matmul: gradients, forward mode and the batching rule.
+"""Differentiation and torch.vmap of mm32::matmul: gradients, forward mode and the batching rule.
 
 With z = a @ b + bias and c = act(z), a gradient dc of c gives dz = dc * act'(z), da = dz @ b^T, db = a^T @ dz and dbias, the sum
-of dz over rows; tangents a', b', bias' give c' = act'(z) * (a' @ b + a @ b' + bias'). Every product is mm32's own, in the layout
-it falls in. All of it is made of differentiable operators, so it can be differentiated and mapped again.
+of dz over rows; tangents a', b', bias' give c' = act'(z) * (a' @ b + a @ b' + bias'). Every product is mm32's own, in whatever
+layout its operands have. All of it is made of differentiable operators, so it can be differentiated and mapped again.
 
 Saved for backward: b for da, a for db, and c where act' is a function of act's value. Where it is not (gelu, silu), z has to be
 kept: the product is then made without the activation, which torch applies after it. That moves 8 M N bytes more. To compute z
@@ -25,12 +25,12 @@ from mm32 import activations, gemm, sharding, torch_product
 
 
 def _slope_of_result(activation: str | None) -> bool:
-    """Whether act'(z) is a function of act(z), so that z need not be kept."""
+    """Return whether act'(z) is a function of act(z), so that z need not be kept."""
     return activation is not None and activations.named(activation).slope_of_result
 
 
 def _times_slope(grad: torch.Tensor, value: torch.Tensor, activation: str) -> torch.Tensor:
-    """grad * act'(z), differentiable again; `value` is act(z) where the slope is a function of it, else z."""
+    """Return grad * act'(z), differentiable again. `value` is act(z) where the slope is a function of it, else z."""
     return activations.named(activation).times_slope(grad, value)
 
 
@@ -44,7 +44,7 @@ def _below(
     kernel: str,
     packed: tuple[torch.Tensor | None, ...],
 ) -> torch.Tensor:
-    """The operator with autograd done: what the dispatcher would call next; DTensors by the operator that is theirs."""
+    """Call the operator below autograd, as the dispatcher would do next; for DTensors, an operator of their own."""
     if packed == () and sharding.among(a, b, bias):
         return sharding.product(a, b, bias, activation, precision, kernel)
     return torch.ops.mm32.matmul.default.redispatch(
@@ -53,8 +53,8 @@ def _below(
 
 
 class Mm32Matmul(_SingleLevelFunction):
-    """mm32::matmul at one level of differentiation. torch.autograd.Function is for programs that call it from outside; inside the
-    dispatcher torch.func has already taken the levels apart, and this is torch's base class for that."""
+    """mm32::matmul at one level of differentiation. torch.autograd.Function is for programs that call it from outside. Inside the
+    dispatcher, torch.func has already separated the levels, and torch's base class for that is _SingleLevelFunction."""
 
     @staticmethod
     def forward(
@@ -69,8 +69,8 @@ class Mm32Matmul(_SingleLevelFunction):
         product: Callable[..., torch.Tensor],
         forward_mode: bool,
     ) -> torch.Tensor:
-        """`below` computes the result of a, b and bias; `product` is what gradients are made by, called as the operator is;
-        `forward_mode`: as the caller left it."""
+        """Compute the result. `below` computes it from a, b and bias; `product` computes the products of gradients, and is called
+        as the operator is; `forward_mode`: whether forward mode is on in the caller."""
         result = below(a, b, bias)
         ctx.set_materialize_grads(False)
         ctx.activation, ctx.options, ctx.product = activation, (None, precision, kernel), product
@@ -103,7 +103,7 @@ class Mm32Matmul(_SingleLevelFunction):
             grad_bias = grad.sum(dim=list(range(grad.dim() - 1)))
         if need_b:
             rows = a if len(a_shape) > 1 else a.unsqueeze(0)
-            # One B for the batch: one product over all rows, not one for each matrix, summed.
+            # One B for the whole batch: one product over all rows, instead of the sum of one product for each matrix.
             if len(b_shape) <= 2 and not sharding.splits_inner_rows(rows, grad):
                 count = math.prod(grad.shape[:-1])
                 rows, grad = rows.reshape(count, rows.shape[-1]), grad.reshape(count, grad.shape[-1])
@@ -115,8 +115,8 @@ class Mm32Matmul(_SingleLevelFunction):
     def jvp(
         ctx: Any, a_t: torch.Tensor | None, b_t: torch.Tensor | None, bias_t: torch.Tensor | None, *_: None
     ) -> torch.Tensor | None:
-        # jvp() runs with forward mode off, which would make zeros of outer levels' tangents. On again, it is this level's own
-        # that must not be followed: the operands are taken without their tangents.
+        # jvp() runs with forward mode off, which would turn the tangents of outer levels into zeros, so it is turned on again.
+        # Then this level's own tangents must not be followed: the operands are taken without them.
         saved: list[Any] = [t if t is None else unpack_dual(t, level=0).primal for t in ctx.saved_tensors]
         a, b, bias, value = saved
         with _set_fwd_grad_enabled(ctx.forward_mode):
@@ -126,7 +126,7 @@ class Mm32Matmul(_SingleLevelFunction):
             if b_t is not None:
                 other = torch.ops.mm32.matmul(a, b_t, bias_t, *ctx.options)
                 tangent, bias_t = other if tangent is None else tangent + other, None
-            if bias_t is not None:  # alone
+            if bias_t is not None:  # only the bias has a tangent
                 tangent = (bias_t if b.dim() > 1 else bias_t[0]).expand(gemm.result_shape(a.shape, b.shape))
             if tangent is None or ctx.activation is None:
                 return tangent
@@ -139,8 +139,9 @@ _unpack = torch._VF._unpack_dual
 
 
 def _has_tangent(t: torch.Tensor | None) -> bool:
-    """Asked of the tensor: torch.autograd.forward_ad's level is not kept up inside programs that torch.compile has traced.
-    Not of a DTensor where it need not be: to ask is an operation that DTensors lack up to torch 2.9."""
+    """Return whether a tensor has a tangent. The tensor itself is asked, because torch.autograd.forward_ad's level is not kept up
+    inside programs that torch.compile has traced. A DTensor is asked only if there is a level: asking is an operation that
+    DTensors lack up to torch 2.9."""
     if t is None or (gemm.is_dtensor(t) and forward_ad._current_level < 0):
         return False
     return _unpack(t, level=0)[1] is not None
@@ -156,14 +157,14 @@ def autograd(
     kernel: str,
     *packed: torch.Tensor | None,
 ) -> torch.Tensor:
-    """mm32::matmul at the Autograd key. torch.library.register_autograd has no forward mode: it drops tangents in silence."""
+    """mm32::matmul at the Autograd key. torch.library.register_autograd has no forward mode: it drops tangents silently."""
     recorded = torch.is_grad_enabled() and torch._C._any_requires_grad(a, b, bias)
     if recorded:
         gemm.check_options(activation, precision)
     if recorded and activation is not None and not _slope_of_result(activation):
         return torch_product.activate(torch.ops.mm32.matmul(a, b, bias, None, precision, kernel, *packed), activation)
-    # Nothing to differentiate, as in most programs that are compiled. Under a dispatch mode, asking for tangents would leave
-    # views in what is traced.
+    # The case that there is nothing to differentiate, as in most compiled programs. Under a dispatch mode, asking for tangents
+    # would leave views in the traced program.
     plain = not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
     if plain and not recorded and not (_has_tangent(a) or _has_tangent(b) or _has_tangent(bias)):
         with torch._C._AutoDispatchBelowAutograd():
@@ -171,8 +172,8 @@ def autograd(
     grad_mode, forward_mode = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
 
     def below(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        # forward() runs with both modes off. Levels of torch.func below this one are still to see them as the caller left them:
-        # with them off, second derivatives would be zeros.
+        # forward() runs with both modes off. Levels of torch.func below this one have to see the modes as the caller left them:
+        # with the modes off, second derivatives would be zeros.
         keys = torch._C._AutoDispatchBelowAutograd()
         with keys, torch.set_grad_enabled(grad_mode), _set_fwd_grad_enabled(forward_mode):
             return _below(keyset, a, b, bias, activation, precision, kernel, packed)
@@ -192,8 +193,8 @@ def recorded(
     kernel: str,
     product: Callable[..., torch.Tensor],
 ) -> torch.Tensor:
-    """`autograd` for ordinary tensors of which a gradient is recorded, where the dispatcher would call that and then the
-    implementation, and do nothing more (`dispatch.implementation`). product: computes, called as the operator is."""
+    """Do what `autograd` does, for ordinary tensors with a gradient to record, where the dispatcher would call `autograd`, then
+    the implementation, and nothing else (`dispatch.implementation`). `product` computes; it is called as the operator is."""
     gemm.check_options(activation, precision)
     after = None
     if activation is not None and not _slope_of_result(activation):
@@ -217,7 +218,7 @@ def autograd_out(
     out: torch.Tensor,
     *packed: torch.Tensor | None,
 ) -> None:
-    """mm32::matmul_out at the Autograd key: it has no derivatives, and says so."""
+    """mm32::matmul_out at the Autograd key. It has no derivatives, and raises an error if they are asked for."""
     if torch.is_grad_enabled() and torch._C._any_requires_grad(a, b, bias, out):
         raise RuntimeError(
             "matmul(): functions with out=... arguments don't support automatic differentiation, but one of the "
@@ -269,11 +270,11 @@ def vmap(
     *packed: torch.Tensor | None,
 ) -> tuple[torch.Tensor, int]:
     """The batching rule (torch.library.register_vmap): mapped operands become batch dimensions, or rows and columns where
-    the other operand is one matrix. A bias for each sample is no epilogue, as a fused bias is one row for all: it is added,
-    and the activation applied, after the product."""
+    the other operand is one matrix. A fused bias is one row for all samples: so a bias for each sample is added, and the
+    activation applied, after the product."""
     a_dim, b_dim, bias_dim = in_dims[:3]
     a_one, b_one, bias_one = _sample(a, a_dim), _sample(b, b_dim), _sample(bias, bias_dim)
-    # One sample is checked by itself: with the mapped dimension in, operands that do not fit could seem to.
+    # One sample is checked by itself: with the mapped dimension included, operands that do not fit could seem to fit.
     shape = gemm.check_inputs(a_one, b_one, bias_one, activation, precision)
     if bias is not None and bias_dim is not None:
         if a_dim is None and b_dim is None:
@@ -294,7 +295,7 @@ def vmap(
         return result, result.dim() - 1
     if b_dim is None and a_dim is not None and b_one.dim() <= 2:  # one B for all: rows of one product
         return torch.ops.mm32.matmul(a.movedim(a_dim, 0), b, bias, *options, *packed), 0
-    # Elsewhere a packed operand is read as it was before packing.
+    # In all other cases the source of a packed operand is read.
     rank = 1 + max(a_one.dim(), b_one.dim(), 2)
     a, b = _laid(a, a_dim, a_one, -2, rank), _laid(b, b_dim, b_one, -1, rank)
     result = torch.ops.mm32.matmul(a, b, bias, *options)

@@ -22,7 +22,7 @@ def result(seconds: float, base: float, error: float, kernel: str) -> dict:
 
 
 def row(case: Case, **seconds: float) -> dict:
-    """A row in which each implementation (dashes as underscores) took so long and erred by 1e-6."""
+    """Return a row in which each implementation (dashes as underscores) took the given seconds, with an error of 1e-6."""
     results = {
         name.replace("_", "-"): result(taken, seconds["torch"], 1e-6, name.partition("_")[0])
         for name, taken in seconds.items()
@@ -39,7 +39,7 @@ def row(case: Case, **seconds: float) -> dict:
 
 @pytest.fixture
 def on_cpu(monkeypatch):
-    """Everything of a measurement but the card: the operands lie on the CPU, and the clock tells what a test makes up."""
+    """Everything of a measurement but the card: the operands are on the CPU, and the times are made up."""
     times = {"torch": [4.0, 6.0, 5.0], "mm32": [1.0, 2.0, 5.0], "simt": [8.0, 8.0, 8.0]}
     inputs = Case.inputs
 

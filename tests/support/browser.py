@@ -1,7 +1,7 @@
 """A headless Chromium for tests, over the DevTools protocol on a pipe: no dependency, no driver, no port.
 
-https://chromedevtools.github.io/devtools-protocol/ has the methods. Messages are JSON, each ended by a NUL byte. As a program
-it says which browser there is, and fails where there is none.
+https://chromedevtools.github.io/devtools-protocol/ lists the methods. Messages are JSON, each ended by a NUL byte. Run as a
+program, this file prints the path of the browser, and exits with 1 if there is none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-# Nothing that the browser would do on its own account: look for updates, report, fetch lists.
+# Keeps the browser from doing anything unasked: looking for updates, reporting, fetching lists.
 QUIET = (
     "--headless --disable-gpu --disable-dev-shm-usage --no-first-run --no-default-browser-check --disable-background-networking "
     "--disable-component-update --disable-sync --disable-extensions --disable-quic "
@@ -33,16 +33,16 @@ for target, source in ((3, read), (4, write)):
     os.dup2(source, target)
     os.set_inheritable(target, True)
 os.execv(sys.argv[3], sys.argv[3:])"""
-TIMEOUT = 30.0  # seconds that one answer may take
+TIMEOUT = 30.0  # the most seconds that one answer may take
 
 
 def find() -> str | None:
-    """The program, or None where there is none."""
+    """Return the path of a Chromium, or None if there is none."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
-    """One process; `open` gives pages. A context manager."""
+    """One browser process; `open` returns pages. A context manager."""
 
     def __init__(self, program: str):
         self.folder = tempfile.mkdtemp(prefix="browser-")
@@ -64,7 +64,7 @@ class Browser:
         self.events: list[dict[str, Any]] = []
 
     def ask(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
-        """One call; events that come meanwhile are kept."""
+        """Call a method and return its result. Events that arrive meanwhile are kept in `events`."""
         self.last += 1
         message = {"id": self.last, "method": method, "params": parameters}
         if session is not None:
@@ -78,7 +78,7 @@ class Browser:
         return answer["result"]
 
     def _next(self, end: float) -> dict[str, Any]:
-        """The next message, waited for until `end`."""
+        """Return the next message, waiting for it until `end`."""
         while b"\0" not in self.rest:
             ready, _, _ = select.select([self.into], [], [], max(0.0, end - time.monotonic()))
             if not ready:
@@ -113,7 +113,7 @@ class Browser:
 
 
 class Page:
-    """A file or an address, loaded, at a size in CSS pixels; `errors` are what its console had to say. A context manager."""
+    """A loaded file or address, shown at a size in CSS pixels; `errors`: what its console reported. A context manager."""
 
     def __init__(self, browser: Browser, at: Path | str, width: int, height: int, dark: bool, script: bool):
         self.browser = browser
@@ -134,7 +134,7 @@ class Page:
         return self.browser.ask(method, self.session, **parameters)
 
     def resize(self, width: int, height: int = 900, dark: bool = False) -> None:
-        """Another size, in CSS pixels, and the system's colours."""
+        """Set the size, in CSS pixels, and whether the system's colours are dark."""
         self.ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -149,7 +149,7 @@ class Page:
     @property
     def errors(self) -> list[str]:
         """Exceptions, dialogs, calls of the console, and what the browser logs itself, such as violations of the policy."""
-        self.value("0")  # what was said before has come when this is answered
+        self.value("0")  # once this is answered, all earlier events have arrived
         found = [str(e["exceptionDetails"].get("text")) for e in self._seen("Runtime.exceptionThrown")]
         found += [f"{e['entry']['level']}: {e['entry']['text']}" for e in self._seen("Log.entryAdded")]
         found += [f"console.{e['type']}" for e in self._seen("Runtime.consoleAPICalled")]
@@ -157,13 +157,13 @@ class Page:
 
     @property
     def requests(self) -> list[str]:
-        """The addresses that were asked for, the page's own and data: ones left out."""
-        self.value("0")  # what was said before has come when this is answered
+        """The addresses that were requested, except the page's own and data: URLs."""
+        self.value("0")  # once this is answered, all earlier events have arrived
         urls = [e["request"]["url"] for e in self._seen("Network.requestWillBeSent") if e.get("type") != "Document"]
         return [url for url in urls if not url.startswith("data:")]
 
     def value(self, code: str) -> Any:
-        """Of an expression of JavaScript, as JSON has it."""
+        """Return the value of a JavaScript expression, by way of JSON."""
         done = self.ask("Runtime.evaluate", expression=code, returnByValue=True)
         if "exceptionDetails" in done:
             raise RuntimeError(str(done["exceptionDetails"].get("exception", {}).get("description")))

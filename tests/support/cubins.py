@@ -1,8 +1,9 @@
-"""What a compiled kernel takes, read from the cubin itself: an ELF file whose layout is the same for every NVRTC, reports or not.
+"""The resources of a compiled kernel, read from the cubin itself: an ELF file whose layout is the same for every NVRTC, whether
+that reports resources or not.
 
-Section .nv.info says, entry by entry, the registers (attribute REGCOUNT) and the bytes of stack (FRAME_SIZE); the size of
-.nv.shared.ENTRY is its static shared memory; loads and stores of local memory, which spilled registers and arrays that found no
-register go through, are counted in the instructions, 16 bytes each.
+Section .nv.info holds, for each entry, the number of registers (attribute REGCOUNT) and the bytes of stack (FRAME_SIZE). The size
+of section .nv.shared.ENTRY is the entry's static shared memory. Loads and stores of local memory, where spilled registers and
+arrays that found no register lie, are counted in the instructions, which are 16 bytes each.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 REGISTERS, STACK = 0x2F, 0x11  # attributes of .nv.info: the symbol's number, then the value
-WITH_PAYLOAD = 4  # an attribute's form: 2 bytes of length, then so many bytes; else 2 bytes of value
+WITH_PAYLOAD = 4  # the form of attributes with 2 bytes of length, then that many bytes; others have 2 bytes of value
 LOAD_LOCAL, STORE_LOCAL = 0x983, 0x387
-WIDTHS = (1, 1, 2, 2, 4, 8, 16)  # bytes, by bits 73 to 75 of an instruction on memory
-RESERVED = 1024  # bytes of shared memory that the system takes of every block from compute capability 9.0 on
+WIDTHS = (1, 1, 2, 2, 4, 8, 16)  # bytes that a memory instruction moves, by its bits 73 to 75
+RESERVED = 1024  # bytes of every block's shared memory that the system reserves from compute capability 9.0 on
 
 
 class Usage(NamedTuple):
-    """The most that an entry of a source takes; `loads` and `stores` in bytes of local memory, each instruction counted once."""
+    """What an entry of a source uses at most. `loads`, `stores`: bytes of local memory, each instruction counted once."""
 
     registers: int
     stack: int
@@ -50,7 +51,7 @@ def _text(elf: bytes, at: int) -> str:
 
 
 def _attributes(elf: bytes, info: Section) -> Iterator[tuple[int, int, int]]:
-    """(attribute, symbol, value) of those that say something of a symbol."""
+    """Yield (attribute, symbol, value) of the attributes that belong to a symbol."""
     at = info.offset
     while at < info.offset + info.size:
         form, attribute, value = struct.unpack_from("<BBH", elf, at)
@@ -62,7 +63,7 @@ def _attributes(elf: bytes, info: Section) -> Iterator[tuple[int, int, int]]:
 
 
 def entries(elf: bytes, capability: tuple[int, int]) -> dict[str, Usage]:
-    """What each entry of a cubin takes."""
+    """Return what each entry of a cubin uses."""
     found = sections(elf)
     named = {section.name: section for section in found}
     symbols, said = named[".symtab"], dict[tuple[int, str], int]()
@@ -88,5 +89,5 @@ def entries(elf: bytes, capability: tuple[int, int]) -> dict[str, Usage]:
 
 
 def most(elf: bytes, capability: tuple[int, int]) -> Usage:
-    """Of all entries, each figure's largest."""
+    """Return the largest value of each figure over all entries."""
     return Usage(*map(max, zip(*entries(elf, capability).values(), strict=True)))

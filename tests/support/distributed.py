@@ -20,7 +20,7 @@ def close(got: torch.Tensor, wanted: torch.Tensor, tolerance: float = 1e-5) -> N
 
 
 def counted_packs() -> list[tuple]:
-    """The shapes that layers pack from now on."""
+    """Return a list that receives the shapes that layers pack from now on."""
     seen, before = [], layers.pack
 
     def counted(b: torch.Tensor) -> Any:

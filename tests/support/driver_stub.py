@@ -1,4 +1,4 @@
-"""A driver in the place of NVIDIA's: it takes any cubin, and writes down what is launched. Tensors are the CPU's."""
+"""A stand-in for NVIDIA's driver: it loads any cubin and records what is launched. Tensors are on the CPU."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ class Launched:
 
 
 class Driver:
-    """`launched` are the launches since it was last cleared. `fails`: the statuses of the next ones. `refuses`: cubins that it
-    does not load, or with `lazy`, of which it does not load the function."""
+    """A driver that records launches.
+
+    `launched`: the launches since it was last cleared. `fails`: the statuses of the next launches, which fail. `refuses`: cubins
+    that it does not load, or with `lazy`, cubins that it loads without their function."""
 
     def __init__(self) -> None:
         self.launched: list[Launched] = []
@@ -49,7 +51,7 @@ class Driver:
         self.lazy = False
         self._kept: list[Any] = []
         self._codes: dict[int, bytes] = {}
-        self._libraries: dict[int, int] = {}  # of kernels
+        self._libraries: dict[int, int] = {}  # kernel -> its library
         self._entries: dict[int, str] = {}
         self.sizes: dict[str, int] = {}  # bytes of each kernel's argument
 
@@ -109,8 +111,8 @@ class Driver:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, compiles: bool = False) -> Driver:
-    """A card of H200's kind, whose index is that of CPU tensors, with this driver; nothing is planned or loaded before. Unless
-    `compiles`, the cubin of a source is its name."""
+    """Install this driver, with an H200 whose index is that of CPU tensors; nothing is planned or loaded yet. Unless `compiles`,
+    a source's name stands for its cubin."""
     made = Driver()
     for name in ("library", "load", "kernel", "function", "set_attribute", "name"):
         monkeypatch.setattr(driver, name, getattr(made, name))
@@ -123,7 +125,7 @@ def install(monkeypatch: pytest.MonkeyPatch, compiles: bool = False) -> Driver:
     monkeypatch.setattr(launch, "_kernel", noted)
     monkeypatch.setattr(launch, "_kernels", {})
     monkeypatch.setattr(launch, "card_of", lambda index: H200)
-    monkeypatch.setattr(launch, "current_device", lambda: -1)  # what CPU tensors say of theirs
+    monkeypatch.setattr(launch, "current_device", lambda: -1)  # the device index of CPU tensors
     monkeypatch.setattr(launch, "_current_stream", lambda index: 0)
     monkeypatch.setattr(launch, "_empty", dispatch.EMPTY["cpu"])
     monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())

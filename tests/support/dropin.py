@@ -1,4 +1,4 @@
-"""What the tests of the drop-in share: calls that torch refuses, and what becomes of a call."""
+"""What the tests of the drop-in share: calls that torch refuses, and the outcome of a call."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def baddbmm(
     return torch.baddbmm(ones(*c, device=device), ones(*a, device=device), ones(*b, device=device), **options)
 
 
-# Each takes the device of its operands.
+# Calls that torch refuses. Each function takes the device of the operands.
 MISFITS: dict[str, Callable[[str], object]] = {
     # Shapes
     "mm_inner": lambda d: mm(d, (2, 3), (4, 5)),
@@ -141,7 +141,7 @@ MISFITS: dict[str, Callable[[str], object]] = {
     ),
     "addmm_in_place_repeated": lambda d: repeated(d).addmm_(ones(2, 3, device=d), ones(3, 5, device=d)),
     "mm_out_number": lambda d: mm(d, out=3),
-    # What is no tensor
+    # Not a tensor
     "mm_number": lambda d: torch.mm(ones(2, 3, device=d), 3),
     "mm_list": lambda d: torch.mm([[1.0]], ones(1, 1, device=d)),
     "mm_none": lambda d: torch.mm(None, ones(1, 1, device=d)),
@@ -152,7 +152,7 @@ MISFITS: dict[str, Callable[[str], object]] = {
     "linear_list": lambda d: F.linear(ones(2, 3, device=d), [[1.0, 2.0, 3.0]]),
 }
 
-# Operands on `d` and on `other`.
+# Calls with operands on two devices, `d` and `other`.
 APART: dict[str, Callable[[str, str], object]] = {
     "mm": lambda d, other: torch.mm(ones(2, 3, device=d), ones(3, 5, device=other)),
     "mm_first": lambda d, other: torch.mm(ones(2, 3, device=other), ones(3, 5, device=d)),

@@ -1,4 +1,4 @@
-"""The scripts of examples/ as modules: by their paths, since two folders have a gp.py."""
+"""The scripts of examples/ as modules, loaded by path because two folders have a gp.py."""
 
 from __future__ import annotations
 

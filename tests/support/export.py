@@ -1,5 +1,5 @@
-"""What the tests of exported files share: loading a file's text, operands as it takes them, and a CUDA runtime that launches
-nothing and reports what it was asked to launch."""
+"""What the tests of exported files share: loading a file's text, its operands, and a CUDA runtime that launches nothing and
+reports what it was asked to launch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ numbers = itertools.count()
 
 
 def loader(folder: Path, builds: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """A function that imports an exported file's text as a module. The text goes to `folder`, what it builds to `builds`."""
+    """Return a function that imports an exported file's text as a module. The text goes to `folder`, its builds to `builds`."""
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(builds))
 
     def load(text: str) -> ModuleType:
@@ -42,7 +42,7 @@ def loader(folder: Path, builds: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 
 
 def here() -> planning.Card:
-    """The card to plan for: this machine's, or an H200."""
+    """Return the card to plan for: this machine's, or an H200."""
     return collect_env.planning_device()[0]
 
 
@@ -60,7 +60,7 @@ def cuda_source(text: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A stand-in for the CUDA runtime library, linked into a file's C++ in its place: kernels are known by name and not run.
+# A stand-in for the CUDA runtime library, linked with a file's C++: it knows kernels by name and does not run them.
 
 RUNTIME = """\
 #include <cuda_runtime.h>
@@ -126,11 +126,12 @@ FLAGS = ["-std=c++17", "-Xcompiler", "-fPIC,-Wall,-Werror", "-shared"]
 
 
 class Recorder:
-    """Builds like torch.utils.cpp_extension.load_inline, with nvcc and the stand-in, and keeps what the file then asks for:
-    `launches` of (kernel, blocks, threads, shared, dependent, stream, the argument's bytes), `attributes` of
-    (kernel, attribute, value). A kernel is named without its namespace; `kernels` are the launched ones with theirs.
-    `sizes` says how long the argument of each kernel is, `arch` what the file must build for; without `assemble` kernels are
-    compiled to PTX and no further, in half the time."""
+    """A builder in place of torch.utils.cpp_extension's, with nvcc and the stand-in, that records what the file asks for.
+
+    `launches`: (kernel, blocks, threads, shared, dependent, stream, the argument's bytes) of each launch. `attributes`:
+    (kernel, attribute, value). Both name a kernel without its namespace. `kernels`: the launched kernels, with their namespaces.
+    `sizes`: the length of each kernel's argument. `arch`: what the file must build for. Without `assemble`, kernels are compiled
+    only to PTX, in half the time."""
 
     def __init__(self, folder: Path, sizes: dict[str, int], arch: str = "9.0a", assemble: bool = True) -> None:
         self.folder, self.sizes, self.arch, self.assemble = folder, sizes, arch, assemble
@@ -183,8 +184,8 @@ def entry_of(name: bytes) -> str:
 
 
 def forms() -> Iterator[tuple[str, str, tuple[int, int, int], dict]]:
-    """(kernel, layout, sizes, options) that between them have every launch and every kind of load. Option "inline" says whether
-    a tensorcore multiply packs its own operands; without it the planner chooses."""
+    """Yield (kernel, layout, sizes, options) that together have every launch and every kind of load. Option "inline" says
+    whether a tensorcore multiply packs its own operands; without it the planner chooses."""
     for kernel in ("naive", "dot", "tiled", "simt"):
         for layout in ("tt", "nn"):
             yield kernel, layout, (2048, 512, 256), {}
@@ -207,7 +208,7 @@ def forms() -> Iterator[tuple[str, str, tuple[int, int, int], dict]]:
         yield "tensorcore", "nn", (130, 203, 4097), {"inline": inline}
         yield "tensorcore", "nn", (130, 200, 324), {"inline": inline, "precision": "tf32"}
     for layout in ("nn", "tt"):
-        yield "direct", layout, (32, 1024, 512), {"bias": True}  # whose operands change places
+        yield "direct", layout, (32, 1024, 512), {"bias": True}  # its operands are swapped
     yield "direct", "tn", (30, 1024, 512), {}
     yield "direct", "nn", (33, 1022, 511), {"activation": "relu"}
     yield "direct", "nn", (512, 512, 512), {"bias": True, "activation": "relu"}
@@ -221,7 +222,7 @@ FORMS = [pytest.param(*form, id="-".join(map(str, form))) for form in forms()]
 
 
 def two_forms() -> planning.Plan:
-    """A plan that launches emulated sources twice, for fp16x3 and for bf16x6, whose launches have a Params of their own."""
+    """Return a plan that launches emulated sources twice: for fp16x3, and for bf16x6, whose launches have their own Params."""
     plan = plan_of("tensorcore", "nn", (256, 2048, 8192), {"precision": "fp32", "inline": False})
     assert {dict(launch.constants).get("PRODUCTS") for launch in plan.launches} == {3, 6, None}
     return plan
@@ -238,8 +239,8 @@ def plan_of(kernel: str, layout: str, sizes: tuple[int, int, int], options: dict
 
 
 def once_for_each_launch() -> Iterator[object]:
-    """FORMS, where those are marked slow whose launches another one before them has: nvcc takes seconds for each, and what they
-    say is compared with the plan without it."""
+    """Yield FORMS, with a form marked slow if earlier forms have all of its launches: nvcc takes seconds for each form, and the
+    text of every form is compared with the plan without nvcc."""
     seen: set[str] = set()
     for form in FORMS:
         plan = plan_of(*form.values)

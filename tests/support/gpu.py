@@ -1,5 +1,5 @@
-"""What the numerical tests share: operands in awkward storage, outputs in guarded storage, and the float64 reference with its
-error bound."""
+"""What the numerical tests share: operands in awkward storage, outputs in guarded storage, the float64 reference and its error
+bound."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Runner:
         return mm32.matmul(a, b, kernel=self.kernel, **options)
 
     def many(self, on_cpu: int, on_gpu: int) -> range:
-        """How often to repeat a random case: the CPU has only the plumbing to get wrong."""
+        """How often to repeat a random case: on the CPU only the code around the kernels is tested."""
         return range(on_cpu if self.device == "cpu" else on_gpu)
 
 
@@ -41,9 +41,11 @@ CUDA = [pytest.param(Runner("cuda", k), id=f"cuda-{k}", marks=pytest.mark.gpu) f
 
 @dataclass(frozen=True)
 class Store:
-    """How a tensor lies in memory. `order` lists dimensions, outermost first (None: as they come); neighbours along the last
-    are `step` apart, and each run of it is followed by `pad` unused elements; the first element is `offset` elements after
-    a 256-byte boundary; dimensions in `expand` have stride 0."""
+    """How a tensor is stored.
+
+    `order`: the dimensions, outermost first (None: as they come). `step`: the distance of neighbours along the innermost one.
+    `pad`: unused elements after each run of the innermost one. `offset`: elements from a 256-byte boundary to the first element.
+    `expand`: dimensions that have stride 0."""
 
     order: tuple[int, ...] | None = None
     step: int = 1
@@ -77,12 +79,12 @@ MATRIX_STORES = {
     "col_expanded": Store((-2, -1), expand=(-1,)),
 }
 OUT_STORES = {name: MATRIX_STORES[name] for name in ("row", "col", "row_padded_by_4", "row_padded_by_1", "stepped")}
-MARGIN = 64  # poisoned elements before and after: 256 bytes
+MARGIN = 64  # poisoned elements before a tensor and after it: 256 bytes
 
 
 class Placed:
-    """A tensor inside a larger buffer, all of which is the poison NaN but for the tensor's own elements: a read beside it
-    shows in the result, and a write beside it in `intact()`."""
+    """A tensor inside a larger buffer that is the poison NaN everywhere else: a read outside the tensor shows in the result, and
+    a write outside it in `intact()`."""
 
     def __init__(self, values: torch.Tensor | tuple[int, ...], store: Store = Store(), device: str = "cpu") -> None:
         shape = tuple(values.shape) if isinstance(values, torch.Tensor) else tuple(values)
@@ -102,35 +104,36 @@ class Placed:
         self.before = self.bits.clone()
 
     def unchanged(self) -> bool:
-        """All bits, the tensor's own too."""
+        """Whether no bit has changed, neither the tensor's nor those around it."""
         return torch.equal(self.bits, self.before)
 
     def intact(self) -> bool:
-        """All bits beside the tensor's own."""
+        """Whether no bit outside the tensor has changed."""
         return torch.equal(self.bits[~self.own], self.before[~self.own])
 
 
-ALL_TILES = planning.emulated.TENSOR_TILES  # before a fixture takes some away
+ALL_TILES = planning.emulated.TENSOR_TILES  # read before a fixture removes some of them
 
 
 def forget_plans() -> None:
-    """Plans and what is kept with them are made anew, by what the planner now has to choose from."""
+    """Empty the caches of plans, so that the planner chooses again from what it now has."""
     planning.cost.of.cache_clear()
     prepared.CACHE.clear()
 
 
 def roundings(depth: int, kernel: str) -> float:
-    """How many units of u |a| @ |b| a sum of `depth` products may be off by (`reference`).
+    """Return the bound of the error of a sum of `depth` products, in units of u |a| @ |b| (`reference`).
 
-    An fp32 matmul's bound is K, and 8 leave room for products that are themselves rounded to 22 bits. Splitting costs up to 8 u
-    for lo's rounding, 4 for lo*lo and 4 for small elements whatever K is, and tensor cores truncate: at small K a kernel named
-    for split operands may pass K + 8, and is held to docs/numerics.md's bound ("auto" takes none there)."""
+    An fp32 matmul's bound is K; 8 more leave room for products that are themselves rounded to 22 bits. Whatever K is, splitting
+    costs up to 8 u for lo's rounding, 4 for lo*lo and 4 for small elements, and tensor cores truncate. At small K an explicitly
+    named kernel that splits its operands may therefore exceed K + 8, and is held to the bound of docs/numerics.md ("auto" chooses
+    no such kernel there)."""
     if kernel not in EMULATED_KERNELS:
         return depth + 8
     card = {}
     if kernel == "mma" and torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 8:
         card = {"kept_bits": 24, "width": 8}
-    # tensorcore: whether it splits its own operands and how often it promotes is its plan's matter; the largest of the bounds.
+    # tensorcore: its plan decides whether it splits its own operands and how often it promotes, so take the largest bound.
     forms = (
         [{"inline_pack": d, "promote": p} for d in (False, True) for p in (1, 4)] if kernel == "tensorcore" else [{}]
     )
@@ -148,13 +151,13 @@ def reference(
     activation: str | None = None,
     kernel: str = "auto",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result in float64 and, element by element, the error that a float32 matmul may have.
+    """Return the result in float64 and, element by element, the error that a float32 matmul may have.
 
     For a sum of K products in float32, in any order and with or without fused multiply-adds, the error is at most
     gamma_K * (|a| @ |b|), gamma_K = K u / (1 - K u), u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms,
-    section 3.1); the bias adds one rounding. `roundings` says what there is beside, by kernel. An activation
+    section 3.1); the bias adds one rounding. `roundings` gives the further allowance of each kernel. An activation
     has a slope of at most 1.13 (gelu) and an error of a few ulps of its value and of its argument (1 + erf(x) and x / (1 + e^-x)
-    cancel relative to x, not to the value). Below the normal range an error is absolute: one spacing, 2^-149, an operation.
+    cancel relative to x, not to the value). Below the normal range the error is absolute: one spacing, 2^-149, per operation.
     """
     a64, b64 = a.double(), b.double()
     depth = a.shape[-1]
@@ -170,7 +173,7 @@ def reference(
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor, tolerance: torch.Tensor, what: object = "") -> None:
-    """|actual - expected| <= tolerance for every element; a NaN never passes."""
+    """Assert |actual - expected| <= tolerance for every element; a NaN never passes."""
     assert actual.dtype == torch.float32
     assert actual.shape == expected.shape, what
     error = (actual.double() - expected).abs()
@@ -192,7 +195,7 @@ def check(
     out: Placed | None = None,
     what: object = "",
 ) -> torch.Tensor:
-    """Runs one product and asserts all that must hold for any: the values, the guard bands, and inputs left as they were."""
+    """Run one product and assert what must hold for any: right values, intact guard bands, unchanged inputs."""
     bias_view = None if bias is None else bias.view
     kernel = run.kernel if isinstance(run, Runner) else "auto"
     expected, tolerance = reference(a.view, b.view, bias_view, activation, kernel)
@@ -209,7 +212,7 @@ def check(
 
 
 def random_out(rng: random.Random, shape: tuple[int, ...], device: str) -> tuple[Placed | None, str]:
-    """An output in random storage, or None for a new one."""
+    """Return an output in random storage, or None for a new one."""
     name = rng.choice([None, *OUT_STORES])
     if name is None:
         return None, "new"
@@ -218,7 +221,7 @@ def random_out(rng: random.Random, shape: tuple[int, ...], device: str) -> tuple
 
 
 def random_matrix(rng: random.Random, rows: int, cols: int, name: str, device: str) -> tuple[Placed, str]:
-    """Normal values in the named storage, 0 to 3 elements off alignment."""
+    """Return normal values in the named storage, 0 to 3 elements off alignment."""
     store, offset = MATRIX_STORES[name], rng.choice((0, 0, 1, 2, 3))
     placed = Placed(
         torch.randn(rows, cols, device=device), Store(store.order, store.step, store.pad, offset, store.expand), device
@@ -227,6 +230,6 @@ def random_matrix(rng: random.Random, rows: int, cols: int, name: str, device: s
 
 
 def beyond_the_first_tier() -> int:
-    """In how many calls so far the card computed the product by a lower tier, or recomputed a part of it."""
+    """Return in how many calls so far the card computed the product by a lower tier, or recomputed a part of it."""
     tiers = mm32.stats().tiers
     return sum(tiers[name] for name in ("bf16x6", "FMA", "tiles recomputed", "rows recomputed"))

@@ -1,4 +1,4 @@
-"""What the tests of mm32.nn share: a model with layers of every kind, and what the layers ask of mm32.linear."""
+"""What the tests of mm32.nn share: a model with layers of every kind, and a record of the layers' calls of mm32.linear."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 
 
 def linear_calls(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
-    """What the layers ask of mm32.linear: the activation."""
+    """Return a list that receives the activation of each call that the layers make of mm32.linear."""
     seen: list[dict] = []
     real = ops.linear
 

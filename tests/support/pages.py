@@ -22,7 +22,7 @@ from support import browser
 ROOT = Path(__file__).parents[2]
 WIDTHS = {1280: False, 400: True}  # width in CSS pixels -> dark
 
-# What a reader cannot get at. A box that clips is no fault if it scrolls.
+# Content that a reader cannot see. A box that clips is not a fault if it scrolls.
 CUT = """(() => {
   const found = [];
   const wide = document.documentElement.clientWidth;
@@ -42,15 +42,15 @@ CUT = """(() => {
   return found;
 })()"""
 MISSING = """[...document.images].filter((one) => !(one.complete && one.naturalWidth)).map((one) => one.src)"""
-# Of the first page, which is to be read without a hand on the mouse: code that ends outside of its box.
+# Code that is wider than its box. For the first page, which must be readable without scrolling.
 SCROLLED = """[...document.querySelectorAll(".md-content pre, .md-content pre code")].filter((one) =>
   one.clientWidth && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent.slice(0, 60))"""
-# Long figures broken over lines, letter by letter: a cell narrower than a word.
+# A table cell narrower than a word, which breaks long figures over lines letter by letter.
 NARROW = """[...document.querySelectorAll(".md-content table td")].filter((one) => {
   const r = one.getBoundingClientRect();
   return r.width && r.height > 8 * r.width;
 }).map((one) => one.textContent.slice(0, 60))"""
-# Of a drawing, opened by itself: texts that leave it, or lie on one another.
+# For a drawing opened by itself: texts that extend beyond it or overlap one another.
 CROWDED = """(() => {
   const box = document.documentElement.getBoundingClientRect();
   const texts = [...document.querySelectorAll("text")].map((one) => [one.textContent, one.getBoundingClientRect()]);
@@ -63,7 +63,7 @@ CROWDED = """(() => {
 
 
 def build(folder: Path) -> None:
-    """The site, in a folder of its own; RuntimeError with what mkdocs says, if it has a warning."""
+    """Build the site in `folder`. Raises RuntimeError with the output of mkdocs if that has a warning."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, timeout=300)
@@ -78,7 +78,8 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The address at which the folder is, on this machine only: the search of the site runs in a worker, which files may not."""
+    """Serve the folder on this machine only, and yield its address: the site's search runs in a worker, which a page opened as a
+    file may not start."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -91,12 +92,12 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def names(folder: Path) -> list[str]:
-    """The paths of the pages of a built site."""
+    """Return the paths of the pages of a built site."""
     return sorted(path.parent.relative_to(folder).as_posix() + "/" for path in folder.rglob("index.html"))
 
 
 def faults(page: browser.Page, address: str, whole: bool = False) -> list[str]:
-    """What is wrong with a page that is open; with `whole`, code that has to be scrolled too."""
+    """Return what is wrong with an open page; with `whole`, code that has to be scrolled is a fault too."""
     found = [*page.value(CUT)]
     found += [f"no image: {url}" for url in page.value(MISSING)]
     found += [f"narrow cell: {text}" for text in page.value(NARROW)]
@@ -106,7 +107,7 @@ def faults(page: browser.Page, address: str, whole: bool = False) -> list[str]:
 
 
 def drawing_faults(page: browser.Page) -> list[str]:
-    """What is wrong with a drawing that is open by itself."""
+    """Return what is wrong with a drawing that is opened by itself."""
     return [*page.value(CROWDED), *page.errors]
 
 

@@ -1,4 +1,4 @@
-"""Cards, products at random, and the plans that there are for one."""
+"""Cards, random products, and all plans for one product."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOME = [H200, A100, SMALL, B200]
 
 
 def plans(problem: Gemm, card: Card) -> list[Plan]:
-    """With each kernel that takes the problem on the card."""
+    """Return a plan with each kernel that can compute the problem on the card."""
     made = []
     for kernel in KERNELS:
         with contextlib.suppress(Unplannable):
@@ -26,7 +26,7 @@ def plans(problem: Gemm, card: Card) -> list[Plan]:
 
 
 def random_gemm(rng: random.Random) -> Gemm:
-    """A problem in any storage, planned from meta tensors: nothing is allocated."""
+    """Return a random problem in any storage, described from meta tensors: nothing is allocated."""
 
     def matrix(batch: list[int], rows: int, cols: int) -> torch.Tensor:
         kind = rng.randrange(6)

@@ -1,4 +1,4 @@
-"""A card that is not there, and executables in place of kernels."""
+"""A simulated card, and executables that stand in for kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mm32.plan import H200, Card
 
 
 class Executable:
-    """In the place of launch.Executable: computes by numpy, and counts."""
+    """A stand-in for launch.Executable: it computes by numpy and records the plans in `made`."""
 
     made: list[planning.Plan] = []  # noqa: RUF012
 
@@ -43,7 +43,7 @@ class Executable:
 
 @contextlib.contextmanager
 def cuda_under_cpu() -> Iterator[None]:
-    """CUDA's implementation of the operators under the CPU key; no plan is left behind."""
+    """Register CUDA's implementation of the operators under the CPU key; no plan is left behind."""
     with torch.library._scoped_library("mm32", "IMPL") as library:
         for name, run in (
             ("matmul", ops._run_cuda),
@@ -59,8 +59,8 @@ def cuda_under_cpu() -> Iterator[None]:
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Card], None]]:
-    """CUDA's implementation of the operators under the CPU key, on an H200 where nothing is loaded; the function changes the
-    card."""
+    """CUDA's implementation of the operators under the CPU key, on an H200 where nothing is loaded. Yields a function that
+    changes the card."""
     monkeypatch.setattr(launch, "Executable", Executable)
     monkeypatch.setattr(launch, "card_of", lambda index: H200)
     monkeypatch.setattr(prepared.cublas, "offered", lambda: None)
@@ -77,7 +77,7 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 def calls_made(run: Callable[[], object]) -> int:
-    """How many functions a call calls, in Python and in C: what its time on the host follows."""
+    """Return how many functions a call calls, in Python and in C: its time on the host follows from that."""
     count = 0
 
     def note(frame: object, event: str, argument: object) -> None:

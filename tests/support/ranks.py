@@ -1,7 +1,7 @@
-"""Runs a function on the ranks of a process group: `Ranks.run(function, *args)`, a list of what each rank returned.
+"""Runs a function on the ranks of a process group: `Ranks.run(function, *args)` returns a list of what each rank returned.
 
 A server process imports torch once; ranks are forked from it, so that a test costs tenths of a second and not two imports of
-torch. Ranks meet in a file, so no port can be taken. What a rank raises is raised here, with its traceback.
+torch. Ranks meet in a file, so there is no port that could be in use. What a rank raises is raised here, with its traceback.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-TIMEOUT = 120.0  # seconds for a run
-COLLECTIVE = 60.0  # seconds until torch gives up a collective
+TIMEOUT = 120.0  # the most seconds that a run may take
+COLLECTIVE = 60.0  # seconds after which torch gives up a collective
 
 
 class RankError(Exception):
@@ -44,11 +44,11 @@ class Ranks:
 
     @property
     def pid(self) -> int | None:
-        """Of the server while it lives."""
+        """The process id of the server while it is alive, or None."""
         return self._server.pid if self._server.is_alive() else None
 
     def said(self, function: Callable[..., Any], *args: Any, world: int = 2, backend: str = "gloo") -> list[tuple]:
-        """Of each rank ("answer", what it returned), ("error", its traceback) or ("died", its exit code)."""
+        """Return for each rank ("answer", what it returned), ("error", its traceback) or ("died", its exit code)."""
         self._here.send((function, args, world, backend))
         return [pickle.loads(each) for each in self._here.recv()]
 
@@ -67,11 +67,11 @@ class Ranks:
             self._server.join()
 
 
-# NVML: to ask CUDA's runtime whether there is a card would leave forked ranks without it.
+# By NVML, because forked ranks could not use CUDA if the server asked CUDA's runtime whether there is a card.
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
-# What ranks use, imported once: a second or two each.
+# Modules that ranks use, imported once: each takes a second or two.
 _IMPORTED = (
     "torch._dynamo",
     "torch.distributed.checkpoint",
@@ -86,11 +86,12 @@ def _serve(connection: Connection) -> None:
         importlib.import_module(name)
     while (asked := connection.recv()) is not None:
         connection.send(_fork(*asked))
-    os._exit(0)  # past what a second's worth of modules has to say in the end
+    os._exit(0)  # skips the exit handlers of all these modules
 
 
 def _fork(function: Callable[..., Any], args: tuple, world: int, backend: str) -> list[bytes]:
-    """What each rank said, pickled: multiprocessing's own pickles hold tensors by memory that goes when the rank does."""
+    """Return the pickled answer of each rank. It is pickled here because multiprocessing's own pickles refer to tensors in shared
+    memory, which is gone when the rank ends."""
     said: list[bytes | None] = [None] * world
     with tempfile.TemporaryDirectory() as folder:
         pids, pipes = [], {}
@@ -107,7 +108,7 @@ def _fork(function: Callable[..., Any], args: tuple, world: int, backend: str) -
         while pipes and (ready := wait(list(pipes), max(0.0, end - time.monotonic()))):
             for pipe in ready:
                 rank = pipes.pop(pipe)
-                with contextlib.suppress(EOFError):  # it went without a word
+                with contextlib.suppress(EOFError):  # the rank ended without an answer
                     said[rank] = pipe.recv_bytes()
         for rank, pid in enumerate(pids):
             if rank in pipes.values():
@@ -119,7 +120,7 @@ def _fork(function: Callable[..., Any], args: tuple, world: int, backend: str) -
 
 
 def _be(rank: int, function: Callable[..., Any], args: tuple, world: int, backend: str, store: str, pipe: Any) -> None:
-    """A rank's life; it does not return."""
+    """Run one rank to its end; this does not return."""
     import torch
     import torch.distributed as dist
 

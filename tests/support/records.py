@@ -6,7 +6,8 @@ from mm32.verify import Verdict
 
 
 def assert_verdicts_are_whole(made: dict) -> None:
-    """Of every candidate a verdict, whether it may get that, and how long it took; the summary counts just these."""
+    """Assert that a record has, for every candidate, a verdict, whether that fits, and how long it took; and that the summary
+    counts exactly these candidates."""
     rows, said = made["rows"], made["summary"]
     results = [r for row in rows for r in (row["results"].values() if made["name"] == "kernelbench" else [row])]
     assert results

@@ -2,8 +2,8 @@
 
     python tests/support/sanitizer_case.py KERNEL
 
-Exits with 1 if a result is wrong, so that a sanitizer that changes what it watches does not pass unseen. Torch's own work on the
-card is copies only, between host and device: what a sanitizer finds is mm32's.
+Exits with 1 if a result is wrong, so that a sanitizer that changes the results is noticed. Torch itself only copies between host
+and device: whatever a sanitizer finds is mm32's.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from mm32.cuda import launch
 SIZES = [(1, 1, 1), (3, 2, 5), (17, 33, 9), (33, 31, 65), (64, 64, 64), (65, 129, 18), (7, 70, 0), (40, 70, 1100)]
 
 
-PIECE = 4  # elements that a copy by cp.async counts as, even where it is told to read fewer of them
+PIECE = 4  # elements that memcheck counts for a cp.async, even where it is told to read fewer of them
 
 
 def on_card(values: torch.Tensor, transposed: bool = False, offset: int = 0, pad: int = 0) -> torch.Tensor:
-    """A copy in a block of its own, its matrix stored transposed or not, `offset` elements after the block's start, with `pad`
-    elements between rows. All around it, up to the block's end, is NaN, so that what is used of it shows in the result.
+    """Return a copy in a memory block of its own, its matrix stored transposed or not, `offset` elements after the block's start,
+    with `pad` elements between rows. The rest of the block is NaN, so that any use of it shows in the result.
 
-    The block ends with the PIECE that has the last element, and what is read past that is out of bounds. Not with the element:
-    a cp.async that is told to read 8 of 16 bytes reads 8, and memcheck reports 16."""
+    The block ends with the PIECE that contains the last element; a read past it is out of bounds. It does not end with the
+    element itself: a cp.async that is told to read 8 of 16 bytes reads 8, and memcheck reports 16."""
     stored = values.mT if transposed else values
     strides, reach = [0] * stored.dim(), 1
     for d in reversed(range(stored.dim())):
@@ -91,7 +91,7 @@ def main(kernel: str) -> int:
             shares["reduce.launches"] = -1e6
             forget_plans()
             right &= check(kernel, f"tile {tile.m}x{tile.n}, K split", a, b, torch.randn(tile.n + 2))
-            # no K split, but the last of 20 tiles shared
+            # K is not split, but the blocks share the last of 20 tiles
             shares["reduce.launches"], shares["fixup.launches"] = 1e6, -1e6
             launch.card_of = lambda index: replace(card, sms=3)
             forget_plans()
@@ -99,7 +99,7 @@ def main(kernel: str) -> int:
             right &= check(kernel, f"tile {tile.m}x{tile.n}, stream-K", a, b, torch.randn(tile.n + 2))
             launch.card_of, shares["fixup.launches"] = card_of, 1e6
         planning.fma.SIMT_TILES = tiles
-        # Narrow products, with K split wherever it can be, and nowhere.
+        # Narrow products, with K split wherever it can be, then nowhere.
         for shares["reduce.launches"] in (-1e6, 1e6):
             forget_plans()
             for form in planning.fma.NARROW_FORMS:

@@ -1,9 +1,10 @@
-"""What each area of the tests costs: seconds of processors, counted here, kept in record.json, held to twice what is recorded.
+"""What each area of the tests costs: seconds of processor time, counted here, recorded in record.json, and held to twice the
+recorded time.
 
-Processors' seconds, user's and system's, of the test's process and of the children that it waited for: other programs on its
-cores make tests wait, and hardly make them compute more. Others on the host can: all areas were three times as slow once. As a
-program, `python tests/support/shares.py AREA COMMAND...` runs a command that is no test (`make lint`, `make docs`) and keeps what
-it took for the table that the tests end with.
+Processor time is user and system time of the test's process and of the children that it waited for. Other programs on its cores
+make tests wait, but hardly add to their processor time. Other programs on the host can: once all areas were three times as slow.
+As a program, `python tests/support/shares.py AREA COMMAND...` runs a command that is not a test (`make lint`, `make docs`) and
+keeps its time for the table that the tests end with.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 RECORD = Path(__file__).parents[1] / "record.json"
-STEPS = ROOT / ".pytest_cache" / "steps"  # a file for each: seconds of what is no test, the last time it ran here
-LIMIT = 2.0  # times the recorded seconds
+STEPS = ROOT / ".pytest_cache" / "steps"  # a file for each command that is not a test: the seconds of its last run here
+LIMIT = 2.0  # the most that a run may take, as a multiple of the recorded seconds
 REMEDY = "make test-all"
 
-# The first that a test's path, below tests/, starts with.
+# Beginning of a test's path below tests/ -> area; the first one that matches counts.
 AREAS = {
     "verify/": "verify",
     "test_resources": "budgets",
@@ -72,22 +73,22 @@ AREAS = {
     "": "operators",
 }
 STARTING = "starting"  # imports and collection, in each process
-UNBOUNDED = "budgets"  # which costs what the changed kernels ask for
+UNBOUNDED = "budgets"  # has no limit: its cost depends on which kernels have changed
 
 
 def area(nodeid: str) -> str:
-    """Of a test, by its file."""
+    """Return the area of a test, by its file."""
     path = nodeid.partition("::")[0].removeprefix("tests/")
     return next(name for start, name in AREAS.items() if path.startswith(start))
 
 
-# Compare times: one after another, in one process.
+# Tests that compare times: they run one after another, in one process.
 TIMED = "verify/test_tool", "verify/test_command", "verify/test_corpus"
 
 
 def together(nodeid: str) -> str:
-    """A name that all tests have that one process has to run: of a file, because they share imports and fixtures. Compilations
-    stand alone."""
+    """Return a name that is the same for all tests that one process has to run: those of a file, because they share imports and
+    fixtures. Each compilation is alone."""
     path, _, test = nodeid.partition("::")
     if path.removeprefix("tests/").startswith(TIMED):
         return "timed"
@@ -95,29 +96,30 @@ def together(nodeid: str) -> str:
 
 
 def rank(nodeid: str) -> int:
-    """When a test's turn comes: first the long files, of which one process runs all; last what fills up the end, test by test."""
+    """Return a test's place in the order: 0 for the timed tests, which one process runs, 1 for other files, 2 for tests that run
+    one by one, which fill the gaps at the end."""
     where = together(nodeid)
     return 0 if where == "timed" else 2 if where == nodeid else 1
 
 
 def used() -> float:
-    """Seconds of processors: this process's, those of its children that have ended, and of servers that fork for tests."""
+    """Return the processor time, in seconds, of this process, of its ended children, and of servers that fork for tests."""
     return sum(os.times()[:4]) + _servers()
 
 
 def _verifier() -> int | None:
-    """The process that workers of `mm32 verify` are forked from."""
+    """Return the id of the process that workers of `mm32 verify` are forked from, or None if there is none."""
     shared = getattr(sys.modules.get("mm32.verify.processes.launch"), "_shared", None)
     if shared is None or shared[0][0] != os.getpid() or shared[1].process.poll() is not None:
         return None
     return shared[1].process.pid
 
 
-SERVERS: list[Callable[[], int | None]] = [_verifier]  # each gives the id of a process while it lives
+SERVERS: list[Callable[[], int | None]] = [_verifier]  # each returns the id of a server process while that is alive
 
 
 def _servers() -> float:
-    """Those of servers, and of what they forked and has ended."""
+    """Return the processor time of the servers and of their ended children."""
     pids = [pid for server in SERVERS if (pid := server()) is not None]
     if not pids:
         return 0.0
@@ -131,11 +133,11 @@ def steps() -> dict[str, float]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the record speaks of
+# The sources that a record was made with
 
 
 def sources() -> dict[str, str]:
-    """A digest of each folder of sources and tests, by its path from the root."""
+    """Return a digest of each folder of sources and tests, by its path from the root."""
     digests: dict[str, Any] = {}
     for top in ("src", "tests", "examples", "benchmarks"):
         for path in sorted((ROOT / top).rglob("*")):
@@ -146,7 +148,7 @@ def sources() -> dict[str, str]:
 
 
 def changed(made: dict[str, Any]) -> list[str]:
-    """Folders whose files are not those of the record."""
+    """Return the folders whose files differ from those of the record."""
     now = sources()
     return sorted(
         folder for folder in now.keys() | made["sources"].keys() if now.get(folder) != made["sources"].get(folder)
@@ -162,28 +164,28 @@ def record() -> dict[str, Any] | None:
 
 
 def whole(config: pytest.Config) -> bool:
-    """Whether pytest was asked for all tests: for no file, name or mark."""
+    """Return whether pytest was asked for all tests: not for certain files, names or marks."""
     fewer = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
     asked = any(getattr(config.option, name, None) for name in fewer)
     return config.args_source is config.ArgsSource.TESTPATHS and not asked
 
 
 class Run:
-    """What one run of pytest took, test by test, from all of its processes."""
+    """The time of one run of pytest, test by test, from all of its processes."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}  # of each test
-        self.slow: set[str] = set()  # tests that only a run of all has
+        self.seconds: dict[str, float] = {}  # by test
+        self.slow: set[str] = set()  # tests that run only when all tests do
         self.total = 0.0
 
     def add(self, seconds: dict[str, float], slow: Iterable[str], total: float) -> None:
-        """What a process has to say in the end."""
+        """Add the times that one process reports at its end."""
         self.seconds |= seconds
         self.slow |= set(slow)
         self.total += total
 
     def areas(self, slow: bool = False) -> dict[str, float]:
-        """Seconds of each area: of the tests of every run, or of those that only a run of all has."""
+        """Return the seconds of each area: of the tests of every run, or with `slow`, of those that only a full run has."""
         summed: Counter[str] = Counter()
         for nodeid, seconds in self.seconds.items():
             if (nodeid in self.slow) == slow:
@@ -196,7 +198,7 @@ class Run:
         return Counter(area(nodeid) for nodeid in self.seconds)
 
     def table(self, made: dict[str, Any] | None) -> list[str]:
-        """A line for each area, the dearest first: what is no test among them, as it ran here last."""
+        """Return a line for each area, the most expensive first, including commands that are not tests, as they last ran here."""
         quick, slow, count = {**steps(), **self.areas()}, self.areas(slow=True), self.tests()
         before = (made or {}).get("areas", {})
         whole = sum(quick.values()) + sum(slow.values()) or 1.0
@@ -212,8 +214,8 @@ class Run:
         return lines
 
     def excess(self, made: dict[str, Any] | None) -> str | None:
-        """Why a whole quick run took too long, if it did. A machine that is slower now than at the record, because others use it
-        too, makes every area slower: by how much, the median of the areas says."""
+        """Return why a whole quick run took too long, or None if it did not. If others use the machine too and it is slower than
+        at the time of the record, every area is slower: the median of the areas tells by how much."""
         if made is None:
             return None
         took = {name: seconds for name, seconds in self.areas().items() if name != UNBOUNDED}
@@ -234,7 +236,7 @@ class Run:
         )
 
     def write(self, outcomes: dict[str, int], left_out: dict[str, int], wall: float, workers: int) -> None:
-        """record.json, of a run of all tests."""
+        """Write record.json from a run of all tests."""
         import torch
 
         quick, slow, count = {**steps(), **self.areas()}, self.areas(slow=True), self.tests()

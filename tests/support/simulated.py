@@ -1,8 +1,8 @@
-"""The kernel direct on the host: its source, compiled by the host's C++ compiler against simulator/cuda.hpp, run on numpy arrays.
-`compiled` does so with any program.
+"""The kernel `direct` on the host: its source, compiled by the host's C++ compiler against simulator/cuda.hpp, run on numpy
+arrays. `compiled` compiles any program.
 
-The simulator stands for the headers in kernels/ptx/ and for the words of CUDA that the kernel uses. What it cannot show: what
-truncation on tensor cores costs (mm32/numerics has that), and hazards of memory that only a card has.
+The simulator replaces the headers in kernels/ptx/ and the parts of CUDA that the kernel uses. It cannot show what truncation on
+tensor cores costs (mm32/numerics models that), nor memory hazards that only a card has.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DYNAMIC = re.compile(r"extern __shared__ __align__\(16\) char dynamic\[\];")
 
 
 def source(name: str) -> str:
-    """A kernel's text with its headers, without those of ptx/."""
+    """Return a kernel's text with its headers, except those of ptx/."""
     seen: set[str] = set()
 
     def expand(name: str) -> str:
@@ -43,7 +43,7 @@ def source(name: str) -> str:
 
 
 def build(plan: Plan, folder: Path) -> ctypes.CDLL:
-    """The library of a plan's one launch."""
+    """Return the library for a plan's only launch."""
     (launch,) = plan.launches
     text = source(launch.source)
     text, shared = SHARED.subn("Shared& shared = simulator::place<Shared>();", text)
@@ -58,7 +58,7 @@ def build(plan: Plan, folder: Path) -> ctypes.CDLL:
 
 
 def compiled(program: str, folder: Path) -> ctypes.CDLL:
-    """The library of a program in C++, kept in `folder`, which processes may share."""
+    """Return the library of a C++ program, kept in `folder`, which processes may share."""
     at = folder / f"{hashlib.sha256(program.encode()).hexdigest()[:16]}.so"
     if not at.exists():
         assert COMPILER is not None
@@ -84,7 +84,7 @@ def compiled(program: str, folder: Path) -> ctypes.CDLL:
 
 
 def aligned(count: int, offset: int = 0) -> np.ndarray:
-    """`count` floats, the first of them `offset` floats from a multiple of 16 bytes."""
+    """Return `count` floats, the first of them `offset` floats from a multiple of 16 bytes."""
     raw = np.zeros(count + 8, np.float32)
     first = -raw.ctypes.data // 4 % 4 + offset
     return raw[first : first + count]
@@ -93,7 +93,7 @@ def aligned(count: int, offset: int = 0) -> np.ndarray:
 def run(
     plan: Plan, gemm: Gemm, a: np.ndarray, b: np.ndarray, c: np.ndarray, bias: np.ndarray | None, folder: Path
 ) -> None:
-    """Runs the plan's launch on arrays whose memory lies as `gemm` says; `a`, `b` and `c` are flat."""
+    """Run the plan's launch on the flat arrays `a`, `b` and `c`, whose layouts are those of `gemm`."""
     problem = _template(gemm)
     problem.a.data, problem.b.data, problem.c.data = (x.ctypes.data for x in (a, b, c))
     if bias is not None:

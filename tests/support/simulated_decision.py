@@ -1,7 +1,7 @@
-"""An emulated product's kernels that pack, decide and recompute, on the host by the simulator, its multiplies by the model.
+"""An emulated product on the host: the kernels that pack, decide and recompute run in the simulator, the multiplies in the model.
 
-What runs is the kernels' own text: mm32_scale, mm32_pack, the judging of decide.cuh, mm32_fallback, launch after launch, in one
-workspace. In the place of a multiply stands the model's product by the tier that is asked for (mm32/numerics).
+The kernels' own text runs: mm32_scale, mm32_pack, the judging of decide.cuh, mm32_fallback, launch after launch, in one
+workspace. A multiply is replaced by the model's product by the requested tier (mm32/numerics).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TYPE = r"unsigned short|unsigned char|unsigned long long|long long|unsigned|floa
 SHARED = re.compile(rf"__shared__ (?:__align__\(\d+\) )?({TYPE}) ([^;]+);")
 DYNAMIC = re.compile(r"extern __shared__ __align__\(16\) float (\w+)\[\];")
 JUDGES = 96  # threads, as in emulated/tensorcore.cu
-# What mm32_tensorcore does with the threads that have nothing to multiply: judge() there.
+# What the judge() of mm32_tensorcore does, in the threads that do not multiply.
 JUDGE = """
 static void judge(const Params& s) {
     Deciding& d = simulator::shared_variable<Deciding, 9999>();
@@ -48,7 +48,7 @@ extern "C" void run_judge(const Params* s) { simulator::run(1, %d, 0, [&] { judg
 
 
 def with_shared(text: str) -> str:
-    """A kernel's text with variables of the block's memory in the place of those that it declares as __shared__."""
+    """Return a kernel's text with variables of the simulated block's memory in place of those declared as __shared__."""
     text = DYNAMIC.sub(r"float* const \1 = reinterpret_cast<float*>(simulator::dynamic());", text)
     number = 0
 
@@ -92,7 +92,7 @@ STATS = np.dtype([("big", "<u8", (2, 2)), ("scale", "<u4"), ("largest", "<u4"), 
 
 
 def of_places(rows: int) -> int:
-    """Where behind an operand's stats the places of the largest elements begin (emulated/panels.cuh)."""
+    """Return the offset, from the start of an operand's stats, of the places of the largest elements (emulated/panels.cuh)."""
     blocks = emulated.SCALE_BLOCKS
     return STATS.itemsize * rows + 4 * blocks + 4 * sources.SAMPLES * min(-(-rows // 32), blocks)
 
@@ -104,11 +104,11 @@ class Outcome:
     early: bool
     unsure: bool
     sampled: tuple[np.ndarray, np.ndarray]  # STATS of A's rows and of B's columns, after mm32_scale
-    largest_at: list[np.ndarray]  # of each of them, as in numerics.decision
+    largest_at: list[np.ndarray]  # the place of each one's largest element, as in numerics.decision
 
 
 def run(plan: Plan, gemm: Gemm, a: np.ndarray, b: np.ndarray, folder: Path) -> Outcome:
-    """A (M, K) times B (K, N), of float32; both lie as `gemm` says."""
+    """Multiply A (M, K) by B (K, N), both float32 and stored in the layouts of `gemm`."""
     assert plan.workspace is not None
     memory = np.zeros(plan.workspace.bytes + 512, np.uint8)
     base = -(-memory.ctypes.data // 256) * 256
@@ -119,7 +119,7 @@ def run(plan: Plan, gemm: Gemm, a: np.ndarray, b: np.ndarray, folder: Path) -> O
     for matrix, x in ((gemm.a, a), (gemm.b, b)):
         lies, apart = (x, matrix.row) if matrix.col == 1 else (x.T, matrix.col)
         flat = simulated.aligned(len(lies) * apart)
-        flat[:] = np.nan  # between lines that lie further apart than they are long
+        flat[:] = np.nan  # remains between lines whose distance exceeds their length
         flat.reshape(len(lies), apart)[:, : lies.shape[1]] = lies
         stored.append(flat)
     problem.a.data, problem.b.data, problem.c.data = (x.ctypes.data for x in (*stored, c))

@@ -1,11 +1,11 @@
-"""What KernelBench's static check of a CUDA candidate refuses, and what it warns of, as rules of our own: an exported file meets
-both. The check reads text, not syntax, so that a word of the C++ or of a docstring counts like a statement. Comments do not."""
+"""What KernelBench's static check of a CUDA candidate refuses and what it warns of, as rules of our own: an exported file must
+meet both. The check reads text, not syntax, so a word in the C++ or in a docstring counts like a statement. Comments do not."""
 
 from __future__ import annotations
 
 import re
 
-# Every file that matches one is refused.
+# A file that matches any of these is refused.
 REFUSED = {
     "an exception is caught": r"\b(?:try|except)\s*:|\bexcept\s+\w",
     "the word pass": r"\bpass\b",
@@ -14,7 +14,7 @@ REFUSED = {
     "a tensor that is not computed": r"_make_subclass|class\s.*\((?:torch\.)?Tensor\)|torch\.Tensor\.__new__",
     "a clock is replaced": r"torch\.cuda\.(?:Event(?:\.\w+)?|synchronize)\s*=|\btime\.(?:perf_counter|time)\s*=",
 }
-# A warning by default; who runs the check may refuse these too.
+# A file that matches any of these gets a warning by default; whoever runs the check may choose to refuse it.
 WARNED = {
     "a layer of torch": r"torch\.nn\.(?!Module\b|ModuleList\b|ModuleDict\b|Parameter\w*\b|parameter\b|init\b)",
     "torch computes": r"\btorch\.(?:\w*mm|matmul|einsum|linear|conv\w*|\w*pool\dd|\w*softmax|\w*relu|\w*elu|tanh|sigmoid|silu"
@@ -28,7 +28,7 @@ NEEDED = ("__global__", "load_inline")
 
 
 def complaints(text: str) -> list[str]:
-    """What the check would say of a file; none if it is accepted without a warning."""
+    """Return what the check would complain of in a file; an empty list if it is accepted without a warning."""
     code = "\n".join(re.split("#|//", line)[0] for line in text.split("\n"))
     found = [what for what, pattern in (REFUSED | WARNED).items() if re.search(pattern, code, flags=re.M)]
     return found + [f"no {word}" for word in NEEDED if word not in code]

@@ -36,7 +36,7 @@ U = 2.0**-24
 
 @pytest.fixture(autouse=True)
 def on_one_core_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Small operators on several threads wait for each other where the machine is busy."""
+    """Run on one core: the threads of small operators wait for each other where the machine is busy."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -86,7 +86,7 @@ def test_how_many_terms_are_summed(name: str) -> None:
 
 
 def in_order(x: Tensor) -> Tensor:
-    """Sums along the last axis, rounded at every step."""
+    """Return sums along the last axis, in order, rounded at every step."""
     total = torch.zeros_like(x[..., 0])
     for part in x.unbind(-1):
         total = total + part
@@ -205,7 +205,7 @@ def test_variations_leave_masks_labels_indices_and_distributions_alone() -> None
         3,
     ]
     for variation in VARIATIONS:
-        # Of these test_odd_data.py, test_redrawn.py, test_scales.py, test_unasked_values.py and test_rare_places.py.
+        # These are tested in test_odd_data.py, test_redrawn.py, test_scales.py, test_unasked_values.py and test_rare_places.py.
         if (
             variation.state
             or variation.spreads
@@ -328,7 +328,7 @@ def test_state_that_a_forward_changes_is_the_same_before_every_call(
 
 
 def test_state_may_be_as_far_off_as_rounding_moves_it(verdict: Callable[..., tuple[str, str, object]]) -> None:
-    """As in a deep network of batch norms: what is kept has been through many steps, each of which doubles what was rounded."""
+    """As in a deep network of batch norms, the kept state has been through many steps, each of which doubles rounding errors."""
     steps = "h = x\n        for _ in range(10): h = {}\n        self.kept.copy_({}); return x * 2"
     init = "self.register_buffer('kept', torch.zeros(512, 64))"
     reference = script(steps.format("4 * h * (1 - h)", "h"), "[torch.rand(512, 64)]", init=init)
@@ -390,7 +390,7 @@ def test_a_number_may_be_as_far_off_as_rounding_moves_it(verdict: Callable[..., 
 
 
 BESIDE = {
-    # A statistic beside a much larger one, which decides the errors of the whole: what the candidate returns.
+    # What the candidate returns: a statistic beside a much larger one, which decides the errors of the whole.
     "of all, in parts": (
         "torch.stack([x.abs().view(16, -1).mean(1).mean(), x.view(16, -1).pow(2).sum(1).sum()])",
         "SAME",
@@ -529,7 +529,7 @@ def test_operands_of_few_bits_are_named(name: str) -> None:
 
 
 class Rooted(nn.Module):
-    """One column is small; an entry of it is the root of a difference that is zero, which rounding may make negative."""
+    """Returns a small column. One of its entries is the root of a difference that is zero; rounding may make that negative."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out = (x * 1.1 + 1e4) - 1e4
@@ -540,7 +540,7 @@ class Rooted(nn.Module):
 
 @pytest.mark.parametrize("rows", [16, 64])
 def test_entries_that_a_perturbed_run_makes_nan_do_not_hide_what_else_it_tells(rows: int) -> None:
-    """Honest rounding is allowed, in that entry too (7.8e-5 by one fused multiply-add), and of the others no more than that."""
+    """Honest rounding is allowed in that entry too (7.8e-5 by one fused multiply-add); others may be off by no more than that."""
     torch.manual_seed(0)
     x = torch.rand(rows, 4) + 0.5
     model = Rooted()
@@ -553,7 +553,7 @@ def test_entries_that_a_perturbed_run_makes_nan_do_not_hide_what_else_it_tells(r
         truth = Truth("output", right, found.output, noise=Errors(*found.noise[0]), entries=found.entries[0])
         truth.moved = {int(axis): norms for axis, norms in found.columns[0].items()}
         assert not any(math.isnan(n) for n in [*found.noise[0], *truth.entries, *truth.moved.get(1, [])])
-        assert 1e-4 < found.noise[0][0] < 1e-2  # of the sum with 1e4
+        assert 1e-4 < found.noise[0][0] < 1e-2  # the noise of the sum with 1e4
         assert judge_leaf(right, truth).same
         result = judge_leaf(honest, truth)
         assert result.same, result.reason
@@ -561,7 +561,7 @@ def test_entries_that_a_perturbed_run_makes_nan_do_not_hide_what_else_it_tells(r
 
 
 def test_small_tensors_are_not_perturbed_by_the_same_numbers_for_long() -> None:
-    """Many small errors by numbers that do not cancel would add up to one of a single sign, the same in all entries."""
+    """Otherwise many small errors would not cancel, but add up to one error of a single sign, the same in all entries."""
     t, one = torch.ones(64, dtype=torch.float64), torch.ones((), dtype=torch.float64)
     with Rounding(2.0**-24, 6):
         for _ in range(30000):
@@ -676,7 +676,7 @@ def test_complex_outputs_have_a_float64_truth(tmp_path: Path) -> None:
 
 
 def test_statistics_of_an_fp16_copy_are_found_whatever_the_seed() -> None:
-    """Off by 1e-5 on the script's own data, in trials or on data that fp16 does not hold."""
+    """They are off by 1e-5 on the script's own data; a trial finds that, or data that fp16 does not hold."""
     reference, cheat = (
         in_process.CORPUS / "references/b_batch_norm.py",
         in_process.CORPUS / "cheats/b_statistics_in_half.py",
@@ -698,7 +698,7 @@ def test_what_a_reference_draws_is_not_kept() -> None:
 
 
 def test_a_float64_models_own_result_does_not_say_what_rounding_does() -> None:
-    """It is the truth itself. Of an output of many entries an honest one of one rounding more was refused."""
+    """It is the truth itself. With many entries, an honest candidate with one rounding more was refused."""
     reference = torch.rand(4000, dtype=torch.float64)
     truth = Truth("output", reference, reference.clone())
     assert not truth.many
@@ -718,7 +718,7 @@ def test_inputs_that_cannot_be_handed_over_are_no_failure_of_the_reference(tmp_p
 
 
 class Remembers(nn.Module):
-    """Attends to the inputs of the last calls: to the same ones twice it answers the same."""
+    """Attends to the inputs of the last calls. If it gets the same inputs twice, it gives the same answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -809,8 +809,10 @@ def test_parameters_that_are_kept_come_back(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_candidate_is_made_anew_only_for_other_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once for each variation of them, and once for all that come after each of the two groups of these; for another first call;
-    and once in place, and once more, to see whether it looks at them again."""
+    """It is made once for each variation of them, once after each of the two groups of these, and once for another first call.
+
+    To see whether it looks at its parameters again, it is made once in place, and once more afterwards.
+    """
     script = "import torch\nfrom torch import nn\n\n\nclass {}(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
     script += "        self.f = nn.Linear(40, 24)\n\n    def forward(self, x):\n        return torch.softmax(self.f(x), -1)\n\n\n"
     script += "def get_inputs():\n    return [torch.rand(80, 40)]\n"
@@ -835,7 +837,7 @@ def test_a_candidate_is_made_anew_only_for_other_parameters(tmp_path: Path, monk
 
 
 def test_what_is_kept_of_inputs_is_not_what_the_next_variation_writes_to() -> None:
-    """An expanded input has no memory of its own that others could be written to: the inputs are made anew each time."""
+    """An expanded input has no memory of its own for other values: the inputs are made anew each time."""
     runner = ReferenceRunner()
     own = [torch.rand(4, 6), torch.ones(1, 3).expand(2, 3)]
     runner.place([own[0].clone(), own[1]])
@@ -881,7 +883,7 @@ def test_where_a_model_computes() -> None:
 
 
 def test_weights_that_are_added_up_before_the_product_are_the_same(tmp_path: Path) -> None:
-    """Inf in the inputs becomes Inf there, and NaN in the reference, which subtracts Inf from Inf. It is no other answer."""
+    """Inf in the inputs becomes Inf there, and NaN in the reference, which subtracts Inf from Inf. That counts as equal."""
     model = """
 import torch
 from torch import nn
@@ -909,7 +911,7 @@ def get_inputs():
 def test_the_self_test_of_large_outputs_does_not_end_with_a_constant_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only one output is kept where they are large. Of the probe 'constant' it would be one number, right for any constant."""
+    """Where outputs are large, only one is kept. That of the probe 'constant' would be one number, right for any constant."""
     monkeypatch.setattr(compare, "KEPT_BYTES", 1 << 10)
     model = """
 import torch
@@ -927,7 +929,7 @@ def get_inputs():
 
 
 def test_an_output_that_is_zero_but_for_rounding_is_compared_with_other_parameters(tmp_path: Path) -> None:
-    """The mean of what a norm without weights of its own gives (KernelBench's Conv3d_GroupNorm_Mean)."""
+    """The output is the mean of what a norm gives with its initial weights (KernelBench's Conv3d_GroupNorm_Mean)."""
     model = """
 import torch
 from torch import nn
@@ -989,7 +991,7 @@ def get_inputs():
 
 
 def test_perturbations_are_drawn_by_another_seed_than_the_data() -> None:
-    """On a card the numbers of one seed go together (test_on_gpu.py), and perturbed sums would be far too inaccurate."""
+    """On a card, numbers of one seed are correlated (test_on_gpu.py), which would make perturbed sums far too inaccurate."""
     perturbed = Rounding(2.0**-24, 5)
     assert perturbed.generator is not None
     assert perturbed.generator.initial_seed() not in range(100)

@@ -1,7 +1,7 @@
-"""kernelbench.py, corpus.py, batch.py and exports.py of benchmarks/ without a card: what they verify, in which order, what their
-records say.
+"""kernelbench.py, corpus.py, batch.py and exports.py of benchmarks/ without a card: what they verify, in which order, and
+what their records say.
 
-verify_many is a stub here, but for one run of what the batch is made of.
+verify_many is a stub here, except in one run of the parts that a batch is made of.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def get_init_inputs():
 
 
 def load(name: str) -> ModuleType:
-    """Under a name of its own: there are other modules named batch and kernelbench."""
+    """Import a script under a name of its own: there are other modules named batch and kernelbench."""
     if str(BENCHMARKS) not in sys.path:
         sys.path.append(str(BENCHMARKS))
     spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", BENCHMARKS / f"{name}.py")
@@ -62,7 +62,7 @@ def load(name: str) -> ModuleType:
 
 
 def table(name: str, made: dict[str, Any]) -> list[str]:
-    """The lines of the table that tables.py makes of a record."""
+    """Return the lines of the table that tables.py makes from a record."""
     if str(BENCHMARKS) not in sys.path:
         sys.path.append(str(BENCHMARKS))
     text: str = getattr(importlib.import_module("rendering.verdicts"), name)(lambda _: made, lambda name: f"({name})")
@@ -76,7 +76,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Stub:
-    """In the place of verify_many: each candidate gets the verdict that `verdict` gives for its name and script."""
+    """Stands in for verify_many: each candidate gets the verdict that `verdict` gives for its name and script."""
 
     def __init__(self, verdict: Any, stop_after: int | None = None):
         self.verdict, self.stop_after = verdict, stop_after
@@ -254,7 +254,7 @@ def test_nothing_is_begun_after_the_limit(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_reports_that_are_stopped_end_with_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real verify_many, whose worker does nothing until it is to stop."""
+    """The reports are those of the real verify_many; the worker does nothing until it is to stop."""
 
     class Idle:
         def __init__(self, *_: object):
@@ -420,7 +420,7 @@ def test_how_far_groups_of_processes_lie_apart() -> None:
 
 
 def test_exported_files_are_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card is not asked for: what the record has of each problem and kernel, and that a wrong one is not passed over."""
+    """Without a card: the record has each problem and kernel, and a wrong one is not passed over."""
     exports = load("exports")
     monkeypatch.setattr(exports.verify_runs, "DEVICE", "cuda")
     out = tmp_path / "out.json"

@@ -88,7 +88,7 @@ def test_wrong_usage_is_exit_code_2(scripts: tuple[Path, Path], tmp_path: Path) 
         done = CliRunner().invoke(cli.app, ["verify", *map(str, arguments)])
         assert done.exit_code == 2, arguments
         assert says in " ".join(done.stderr.replace("│", " ").split())
-    done = mm32("verify", reference)  # a process's exit code
+    done = mm32("verify", reference)  # the exit code of a process
     assert done.returncode == 2
 
 
@@ -122,7 +122,7 @@ class _Verified:
 def test_an_error_of_the_tool_itself_is_exit_code_70(
     scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not 1, which would mean "same, slower", nor 2 for a ValueError that is not of an argument."""
+    """It is not 1, which would mean "same, slower", nor 2 for a ValueError that is not about an argument."""
 
     def fail(*_: object, **__: object) -> None:
         raise ValueError("inside")
@@ -150,7 +150,7 @@ def test_an_error_of_the_tool_itself_is_exit_code_70(
 
 @pytest.mark.parametrize("missing", ["psutil", "torch"])
 def test_a_package_that_is_missing_is_exit_code_70(missing: str, scripts: tuple[Path, Path]) -> None:
-    """And not 1, which would mean that the candidate is the same and slower."""
+    """It is not 1, which would mean that the candidate is the same and slower."""
     code = (
         f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['mm32', 'verify', {str(scripts[0])!r}, {str(scripts[1])!r}]; "
         "from mm32.cli import main; main()"
@@ -182,7 +182,7 @@ def test_without_typer_it_says_what_to_install() -> None:
 
 
 def sleepers() -> list[int]:
-    """The processes that the candidate of the next test starts."""
+    """Return the ids of the processes that the candidate of the next test starts."""
     return [one.pid for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "998.7"]]
 
 
@@ -194,7 +194,7 @@ def test_an_interrupt_cleans_up(write: Write) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job has it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # else a shell's background job ignores it
     )
     give_up = time.monotonic() + 60
     while not sleepers() and time.monotonic() < give_up:

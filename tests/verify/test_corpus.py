@@ -1,6 +1,6 @@
 """The corpus of candidates that cheat and of honest ones (entries.py): each gets the verdict that it must get.
 
-All of them as one batch, with a record of what they got: `python benchmarks/corpus.py`.
+`python benchmarks/corpus.py` runs all of them as one batch, and records what they got.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import torch
 
 from support.verify.entries import ENTRIES, VERDICTS, Entry
 
-QUICK = 2  # files of a quick run, of each kind half as many; all are run by `make test-all`, and on a GPU
+QUICK = 2  # files of a quick run, half of them of each kind; `make test-all` and a run on a GPU take all
 pytestmark = pytest.mark.usefixtures("whole_windows")  # cheats count calls
-MOSTLY = "mostly, "  # how the reason begins of a cheat that a probe's bound catches in some draws
+MOSTLY = "mostly, "  # the beginning of the reason of a cheat that a probe's bound catches in some draws
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def sample(seed: int = 5) -> set[str]:
-    """Names of the candidates of a quick run on a CPU."""
+    """Return the names of the candidates of a quick run on a CPU."""
     chance = random.Random(seed)
     here = [e for e in ENTRIES if e.device != "cuda" and not e.passes]
     fitting = [[e.name for e in here if e.kind == kind] for kind in VERDICTS]

@@ -1,4 +1,4 @@
-"""docs/first.md: what it shows stands in examples/first/, and gets the verdicts that it says."""
+"""docs/first.md: the code that it shows is in examples/first/, and gets the verdicts that it says."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_a_right_candidate_is_the_same_and_not_faster(run: Run) -> None:
     assert report.environment["card"]
     assert report.timing is not None
     assert 0.97 < report.timing["speedup"] < 1.03
-    assert 0.9 < report.timing["wall_speedup"] < 1.1  # all that a host with other work lets them be
+    assert 0.9 < report.timing["wall_speedup"] < 1.1  # on a host with other work they come no nearer to 1
     assert 1e-5 < report.timing["reference"]["median_s"] < 1e-2
     assert {p["status"] for p in report.probes} == {"same"}
     assert all(case["caught"] for case in report.self_test)
@@ -130,8 +130,8 @@ class {name}(nn.Module):
 def get_inputs():
     return [{inputs}]
 """
-VECTORS = "torch.randn(16384), torch.randn(8192)"  # and an outer product of HALF
-ROWS = "torch.randn(8192, 16384)"  # HALF, and their sums, 32 kB
+VECTORS = "torch.randn(16384), torch.randn(8192)"  # their outer product has HALF
+ROWS = "torch.randn(8192, 16384)"  # they have HALF, and their sums 32 kB
 RELU = "torch.randn(16384, 16384)"  # twice HALF
 
 
@@ -142,7 +142,7 @@ def model(body: str, inputs: str, name: str = "Model", head: str = "") -> str:
 
 @pytest.fixture
 def passed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The bytes of all that is handed over, passage by passage."""
+    """Return the bytes of all that is handed over, passage by passage."""
     sizes: list[int] = []
     fill = handover.Passage.fill
 

@@ -64,7 +64,7 @@ def test_a_right_candidate_is_the_same(run: Run) -> None:
     assert all(t["same"] for t in report.timed_outputs)
     assert report.timing is not None
     assert report.timing["coverage"] >= 0.9
-    # The first contains the second; they are medians of different windows, and differ by little where calls are short.
+    # null_s contains exchange_s. They are medians of different windows, and differ little where calls are short.
     assert report.timing["null_s"] > 0.8 * report.timing["exchange_s"] > 0
     assert report.timing["alone_s"] > 0
     assert report.timing["interval"][0] <= report.timing["speedup"] <= report.timing["interval"][1]
@@ -264,7 +264,7 @@ def test_a_check_that_could_not_have_failed_gives_no_verdict(run: Run, monkeypat
 
 
 def test_a_reference_no_better_than_tf32_gives_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    # As torch's own setting would do it on a GPU: a product's operands are rounded by what computes it.
+    # As by torch's own setting on a GPU, the operator that computes a product rounds its operands.
     reference = REFERENCE.replace("class Model(", FAKE_TF32 + "class Model(")
     report = run(reference.replace("class Model(", "class ModelNew("), reference, trials=1)
     assert report.verdict is Verdict.NO_VERDICT, report.reason
@@ -383,7 +383,7 @@ def test_a_fork_bomb_is_ended(run: Run, leftovers: Leftovers) -> None:
     )
     report = run(source)
     assert report.verdict is Verdict.CRASHED
-    # Each process counts the memory that it shares with its parent as its own: with many cores that limit may come first.
+    # Each process counts the memory that it shares with its parent as its own: with many cores the memory limit may come first.
     limits = (f"more than {process.MAX_PROCESSES} processes", "GiB of memory, more than the limit of")
     assert any(limit in report.reason for limit in limits), report.reason
     assert not leftovers()

@@ -33,7 +33,7 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Files:
-    """What is written, by the command's option; "-" is standard output, for one of those that are text. None: nothing."""
+    """The files to write, by the command's option. "-" is standard output, for one of the text formats; None writes nothing."""
 
     plot: Path | None = None
     json: Path | None = None
@@ -52,8 +52,8 @@ TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def bench(shapes: str | None, against: str | None, saved: Path | None, files: Files, energy: bool = False) -> None:
-    """Prints the table and writes the files asked for. What goes to standard output stands there alone, the table then goes to
-    standard error. Raises Refused, before measuring where that is possible, and NoDevice."""
+    """Print the table and write the files asked for. If a file goes to standard output, it stands there alone, and the table goes
+    to standard error. Raises Refused, before measuring where that is possible, and NoDevice."""
     given = files.given()
     to_stdout = [name for name, path in given.items() if str(path) == "-"]
     for name, path in given.items():
@@ -107,8 +107,8 @@ def bench(shapes: str | None, against: str | None, saved: Path | None, files: Fi
 
 
 def measured(shapes: str, against: str | None, energy: bool = False) -> dict[str, Any]:
-    """The record of the cases and implementations that the two texts name (see `suite.parse`), measured on torch's current
-    card. Raises NoDevice where there is none."""
+    """Measure the cases and implementations that the two texts name (see `suite.parse`) on torch's current card, and return the
+    record. Raises NoDevice if there is no card, and Refused for other names or if `energy` cannot be counted."""
     try:
         cases, names = suite.parse(shapes, against)
     except ValueError as error:
@@ -129,7 +129,7 @@ def measured(shapes: str, against: str | None, energy: bool = False) -> dict[str
 def _rows(
     cases: list[measure.Case], names: list[str], sensor: sensors.Sensor | None, energy: bool
 ) -> list[dict[str, Any]]:
-    """Measured one by one, with progress on standard error."""
+    """Measure the cases one by one, with progress on standard error, and return their rows."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

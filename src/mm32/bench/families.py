@@ -1,7 +1,7 @@
 """Families of data, and how fast and how accurate mm32 is on each beside torch.
 
-What computes a product on tensor cores depends on its data (docs/numerics.md): how far the elements of a row differ in size, and
-how many terms make up a sum. A family is a formula for A and B; `measure` times torch, torch's TF32 and mm32 on it.
+Which tier computes a product on tensor cores depends on its data (docs/numerics.md): on how far the elements of a row differ in
+size, and on how many terms make up a sum. A family is a formula for A and B; `measure` times torch, torch's TF32 and mm32 on it.
 """
 
 from __future__ import annotations
@@ -58,24 +58,24 @@ class Draw:
         return torch.randn(*shape, generator=self.generator, device=self.device)
 
     def uniform(self, *shape: int) -> Tensor:
-        """In [0, 1)."""
+        """Return numbers uniform in [0, 1)."""
         return torch.rand(*shape, generator=self.generator, device=self.device)
 
     def poisson(self, rate: float, *shape: int) -> Tensor:
         return torch.poisson(torch.full(shape, rate, device=self.device), generator=self.generator)
 
     def integers(self, end: int, count: int) -> Tensor:
-        """`count` of 0 … end - 1, with repetition."""
+        """Return `count` of 0 … end - 1, with repetition."""
         return torch.randint(0, end, (count,), generator=self.generator, device=self.device)
 
     def places(self, count: int) -> Tensor:
-        """`count` places of K, without repetition where K has as many."""
+        """Return `count` places of K, without repetition if K has as many."""
         if count > self.k:
             return self.integers(self.k, count)
         return torch.randperm(self.k, generator=self.generator, device=self.device)[:count]
 
     def index(self, count: int) -> Tensor:
-        """0 … count - 1, float64."""
+        """Return 0 … count - 1, float64."""
         return torch.arange(count, device=self.device, dtype=torch.float64)
 
     def identity(self) -> Tensor:
@@ -89,17 +89,17 @@ Part = Callable[[Draw, int, int], Tensor]
 
 
 def both(part: Part) -> Formula:
-    """A and B by the same formula."""
+    """Return the formula that makes both A and B by `part`."""
     return lambda d: (part(d, d.m, d.k), part(d, d.k, d.n))
 
 
 def with_noise(part: Part) -> Formula:
-    """A by the formula, B normal."""
+    """Return the formula that makes A by `part`, and B of normal numbers."""
     return lambda d: (part(d, d.m, d.k), d.normal(d.k, d.n))
 
 
 def cycled(x: Tensor, rows: int) -> Tensor:
-    """The first `rows` rows of x, from the top again where it has fewer."""
+    """Return the first `rows` rows of x, starting again from the top if it has fewer."""
     return x[torch.arange(rows, device=x.device) % len(x)]
 
 
@@ -162,7 +162,7 @@ def softmax(scale: float) -> Part:
 
 
 def logit_gradient(d: Draw) -> Pair:
-    """The gradient of the last layer's weights: K tokens, M words, N features."""
+    """Return A and B of the gradient of the last layer's weights: K tokens, M words, N features."""
     logits = torch.softmax(2 * d.normal(d.k, d.m), 1) - one_hot(d.integers(d.m, d.k), d.m)
     return logits.T / d.k, torch.relu(d.normal(d.k, d.n))
 
@@ -177,12 +177,13 @@ def tf_idf(d: Draw, *shape: int) -> Tensor:
 
 
 def rbf(x: Tensor, z: Tensor, length: float) -> Tensor:
-    """exp(-|x - z|² / 2 length²) of the rows of x and of z, float32."""
+    """Return exp(-|x - z|² / 2 length²) of the rows of x and of z, float32."""
     return torch.exp(-(torch.cdist(x.double(), z.double()) ** 2) / (2 * length**2)).float()
 
 
 def gram(length: float, both_sides: bool = False) -> Formula:
-    """RBF kernel of M of K points in 8 dimensions with all K; of all with N of them, or noise."""
+    """Return the formula with A the RBF kernel of M of K points in 8 dimensions with all K points. B is the kernel of all with N
+    of them if `both_sides`, else noise."""
 
     def make(d: Draw) -> Pair:
         x = d.normal(d.k, 8)
@@ -224,7 +225,7 @@ def cosines(d: Draw, rows: int, columns: int) -> Tensor:
 
 
 def lower_rows(d: Draw, rows: int, columns: int) -> Tensor:
-    """The last rows of a square lower triangle."""
+    """Return the last rows of a square lower triangle."""
     lower = torch.tril(d.normal(d.k, d.k))
     return lower[torch.arange(d.k - rows, d.k, device=d.device) % d.k]
 
@@ -282,13 +283,13 @@ class Family:
     kind: str = "fits"
 
     def make(self, m: int, k: int, n: int, generator: torch.Generator, device: str) -> Pair:
-        """A (m, k) and B (k, n), float32 and contiguous."""
+        """Return A (m, k) and B (k, n), float32 and contiguous."""
         a, b = self.formula(Draw(m, k, n, generator, device))
         return a.float().contiguous(), b.float().contiguous()
 
     def inputs(self, m: int, k: int, n: int, batch: int = 1, device: str = "cuda") -> Pair:
-        """The same A and B at every call; (batch, m, k) and (batch, k, n), each matrix another draw, where batch > 1. Sizes of 16
-        or more."""
+        """Return A and B, the same at every call, for sizes of 16 or more. If batch > 1 they are (batch, m, k) and (batch, k, n),
+        and each matrix is another draw."""
         generator = torch.Generator(device).manual_seed(zlib.crc32(self.name.encode()))
         pairs = [self.make(m, k, n, generator, device) for _ in range(batch)]
         if batch == 1:
@@ -360,7 +361,7 @@ FAMILIES = (
     Family("cancel", "1 + 1e-3·N, signs of B alternating", cancelling, "cancels"),
 )
 
-# Of each kind, for shapes at which not all are measured.
+# Some families of each kind, for shapes at which not all are measured.
 SOME = (
     "randn", "phi1", "loguni8", "softmax4", "logitgrad", "rbf1xnoise", "phi4", "diag12", "nearI1e-3", "1%", "onebadrow", "naninf",
     "subnormal", "cancel",
@@ -368,7 +369,7 @@ SOME = (
 
 
 def named(names: Sequence[str]) -> list[Family]:
-    """The families of these names, in their order. Raises ValueError for a name that there is not."""
+    """Return the families of these names, in their order. Raises ValueError for an unknown name."""
     known = {family.name: family for family in FAMILIES}
     for name in names:
         if name not in known:
@@ -381,7 +382,7 @@ def named(names: Sequence[str]) -> list[Family]:
 
 
 def judged_rows(m: int) -> Tensor | None:
-    """Which rows of the result to compare with float64: None for all. At most JUDGED_ROWS."""
+    """Return which rows of the result to compare with float64, at most JUDGED_ROWS; None for all."""
     if m <= JUDGED_ROWS:
         return None
     spread = torch.arange(JUDGED_ROWS - FIRST_ROWS) * m // (JUDGED_ROWS - FIRST_ROWS)
@@ -389,10 +390,10 @@ def judged_rows(m: int) -> Tensor | None:
 
 
 def errors(c: Tensor, truth: Tensor, size: Tensor) -> dict[str, float]:
-    """By name, the two gauges of docs/numerics.md, both in units of u = 2^-24: ‖C − C64‖ / ‖C64‖ and max |C − C64| / |A||B|. The
-    arguments are C, C64 and |A||B|, of one shape, the last two float64.
+    """Return, by name, the two gauges of docs/numerics.md, both in units of u = 2^-24: ‖C − C64‖ / ‖C64‖ and max |C − C64| /
+    |A||B|. The arguments are C, C64 and |A||B|, of one shape, the last two float64.
 
-    Only entries count that are finite in C64, rounded to fp32. Where C64 has NaN or Inf, C must have the same, and nowhere else:
+    Only entries count whose C64, rounded to fp32, is finite. C must have NaN and Inf exactly where this rounded C64 has the same,
     otherwise both errors are inf. An error of one spacing below the normal range is no error, and 0/0 is 0.
     """
     expected = truth.float()
@@ -410,7 +411,7 @@ def errors(c: Tensor, truth: Tensor, size: Tensor) -> dict[str, float]:
 
 
 def keeps(ours: dict[str, float], torchs: dict[str, float]) -> bool:
-    """Whether mm32's errors are as docs/numerics.md promises: by each gauge no larger than torch's on the same data, or FLOOR."""
+    """Return whether mm32's errors are as docs/numerics.md promises: by each gauge at most torch's on the same data, or FLOOR."""
     return all(ours[gauge] <= max(torchs[gauge], FLOOR) for gauge in GAUGES)
 
 
@@ -428,10 +429,13 @@ def measure(
     budget: float = 2.0,
     device: str = "cuda",
 ) -> dict[str, Any]:
-    """A row of a record: for each of IMPLEMENTATIONS the seconds (median, 95 % interval), torch's time over its own, and both
-    `errors`; which tiers computed mm32's result ("tiers", calls by tier: `mm32.stats`; none where the planner chose a kernel
-    without tiers) and whether the promise holds ("keeps"). At most `rounds` rounds; after the third, none begins once `budget`
-    seconds are over."""
+    """Return a row of a record.
+
+    Each of IMPLEMENTATIONS has the seconds (median, 95 % interval), the ratio of torch's time to its own, and both `errors`. The
+    row also says which tiers computed mm32's result ("tiers", calls by tier: `mm32.stats`; none if the planner chose a kernel
+    without tiers) and whether the promise holds ("keeps"). There are at most `rounds` rounds; after the third, none begins once
+    `budget` seconds are over.
+    """
     a, b = family.inputs(m, k, n, batch, device)
     case = Case(m, n, k, distribution=family.name, batch=batch)
     rows = judged_rows(m)
@@ -468,12 +472,12 @@ def _tiers(function: peers.Call) -> dict[str, int]:
 
 
 def shape(row: dict[str, Any]) -> str:
-    """M×K×N of a row's product."""
+    """Return M×K×N of a row's product, and its batch if it has one."""
     return f"{row['m']}x{row['k']}x{row['n']}" + (f" batch {row['batch']}" if row["batch"] > 1 else "")
 
 
 def by_shape(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each shape, in the order of a record."""
+    """Return the rows of each shape, in the order of the record."""
     shapes: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         shapes.setdefault(shape(row), []).append(row)
@@ -481,7 +485,7 @@ def by_shape(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def geometric_means(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """For each shape, the geometric mean over its families of torch's time over each implementation's."""
+    """Return, for each shape, the geometric mean over its families of the ratio of torch's time to each implementation's."""
     return {
         of: {name: summary.geometric_mean([r["results"][name]["speedup"] for r in some]) for name in IMPLEMENTATIONS}
         for of, some in by_shape(rows).items()
@@ -489,7 +493,7 @@ def geometric_means(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float
 
 
 def computed_by(row: dict[str, Any]) -> str:
-    """The tiers that computed mm32's result, or the kernel where that has none."""
+    """Return the tiers that computed mm32's result, or the kernel if it has no tiers."""
     return ", ".join(row["tiers"]) or row["results"]["mm32"]["kernel"]
 
 
@@ -498,7 +502,8 @@ def both_errors(result: dict[str, Any]) -> str:
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row as one line: times over torch's, both errors in units of u, tiers, and whether the promise is broken."""
+    """Return a row as one line: torch's time and the speedups over it, both errors in units of u, the tiers, and whether the
+    promise is broken."""
     torchs, tf32, ours = (row["results"][name] for name in IMPLEMENTATIONS)
     return (
         f"{row['family']:12}  {summary.time(torchs['seconds']):>9}  mm32 ×{ours['speedup']:.2f}  TF32 ×{tf32['speedup']:.2f}  "

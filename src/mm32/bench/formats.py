@@ -17,8 +17,8 @@ RESULT = (
 
 
 def as_csv(record: dict[str, Any]) -> str:
-    """A header, then the fields of the record under their names there; empty where something was not measured. The reasons in
-    `throttled` have semicolons between them. What could not run has its reason as `unavailable`."""
+    """Return a header and a line for each result, with the names of the record's fields. A cell is empty if something was not
+    measured. Semicolons separate the reasons in `throttled`. What could not run has the reason in `unavailable`."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*CASE, "implementation", *RESULT, "unavailable"])
@@ -38,8 +38,8 @@ def _cell(value: object) -> object:
 
 
 def as_markdown(record: dict[str, Any]) -> str:
-    """A table, then what its errors are, where it was measured, and whether by the present kernels. Clock, power and energy have
-    columns where they were read."""
+    """Return a table, and below it what its errors are, where it was measured, and whether with the present kernels. Clock, power
+    and energy have columns if they were read."""
     results = [result for row in record["rows"] for result in row["results"].values()]
     clock, energy = (any(field in result for result in results) for field in ("clock_mhz", "joules"))
     heads = ["M×K×N, layout, data", "", "time", "TFLOP/s", f"× {BASELINE} (95 %)", "error", "error/u"]

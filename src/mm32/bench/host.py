@@ -24,8 +24,8 @@ METHOD = (
 
 
 def seconds(calls: dict[str, Callable[[], object]], rounds: int = 60) -> dict[str, float]:
-    """Host seconds of each call: the least of its rounds' means over CALLS calls, so that interruptions do not count. Rounds of
-    the calls alternate, so that slow periods of the machine affect all of them."""
+    """Return the host seconds of each call: the least of its rounds' means over CALLS calls, so that interruptions do not count.
+    The rounds of the calls alternate, so that slow periods of the machine affect all of them."""
     for call in calls.values():
         call()
     best = dict.fromkeys(calls, float("inf"))
@@ -41,8 +41,8 @@ def seconds(calls: dict[str, Callable[[], object]], rounds: int = 60) -> dict[st
 
 
 def measure(rounds: int = 60) -> list[dict[str, Any]]:
-    """One row of a record, on the current card: host "seconds" of torch.matmul, also while mm32 is on and leaves it to torch, of
-    one launch by itself, and of mm32's kernels, with the number of their "launches"."""
+    """Measure the one row of a record on the current card: the host "seconds" of torch.matmul, of the same while mm32 is on and
+    leaves it to torch, of one launch by itself, and of mm32's kernels, with the number of their "launches"."""
     m, n, k = SIZES
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
     index = torch.cuda.current_device()
@@ -65,7 +65,7 @@ def measure(rounds: int = 60) -> list[dict[str, Any]]:
 
 
 def _one_launch(a: torch.Tensor, b: torch.Tensor, card: planning.Card, index: int) -> Callable[[], object]:
-    """Of launch.Executable.__call__ only the launch."""
+    """Return a function that does only the launch of launch.Executable.__call__."""
     out = torch.empty(a.shape[0], b.shape[1], device="cuda")
     runner = launch.Executable(planning.plan(gemm.describe(a, b, None, out), card, "tiled"), index)
     runner(a, b, None, out)

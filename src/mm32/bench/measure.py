@@ -1,8 +1,8 @@
 """Times implementations of one product against each other, interleaved, and measures the error of each.
 
 Each round runs every implementation once on the same inputs, with a cold L2, behind enough queued work to hide the host's time.
-Times are of CUDA events, in seconds. Intervals are 95 % intervals of the median, by order statistics; a ratio's is that of the
-rounds' own ratios.
+Times are of CUDA events, in seconds. Intervals are 95 % intervals of the median, by order statistics; the interval of a ratio is
+taken over the ratios of the single rounds.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from mm32.options import Activation
 U = 2.0**-24
 FLUSH_BYTES = 512 * 2**20
 ROUNDS, SECONDS = 15, 120.0
-# Products of more FLOP are compared with float64 in some rows only. 2^43 are 0.15 s on an H200, 7 s with few fp64 units.
+# Products of more FLOP are compared with float64 in some rows only. The comparison computes two products in float64: 2^43 FLOP
+# take 0.15 s on an H200, 7 s on a card with few fp64 units.
 JUDGED = 2**42
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
-# Errors of one implementation, which is then left out with the reason, while the others are measured.
+# On these errors one implementation is left out, with the reason, while the others are measured.
 Refusals = (peers.Unavailable, planning.Unplannable, CompileError, LaunchError, torch.OutOfMemoryError)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One product: sizes, layout (nn, nt, tn, tt), how inputs are drawn ("randn" or "rand"), epilogue."""
+    """One product: its sizes, layout (nn, nt, tn, tt), how its inputs are drawn ("randn" or "rand"), and its epilogue."""
 
     m: int
     n: int
@@ -61,7 +62,7 @@ class Case:
         return 2 * self.m * self.n * self.k * self.batch
 
     def inputs(self, seed: int = 0, device: str = "cuda") -> Inputs:
-        """A, B as views in the layout, and the bias."""
+        """Return A and B, as views in the layout, and the bias."""
         generator = torch.Generator(device).manual_seed(seed)
         draw = {"randn": torch.randn, "rand": torch.rand}[self.distribution]
         batch = (self.batch,) if self.batch > 1 else ()
@@ -79,8 +80,9 @@ class Case:
 def interleave(
     functions: dict[str, peers.Call], rounds: int, budget: float, look: Callable[[str], None] | None = None
 ) -> dict[str, list[float]]:
-    """Seconds of each function in each round; at least 3 rounds, then until `rounds` or `budget` seconds are over. `look` gets
-    the function's name as soon as the card is at its call, which is queued whole by then."""
+    """Return the seconds of each function in each round. There are at most `rounds` rounds; after the third, none begins once
+    `budget` seconds are over. `look` is called with a function's name as soon as the card starts its call, all of which
+    is queued by then."""
     flush = torch.empty(FLUSH_BYTES // 4, device="cuda")
     times: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values():
@@ -98,7 +100,7 @@ def interleave(
             function()
             end.record()
             if look is not None:
-                while not begin.query():  # the card still writes
+                while not begin.query():  # the card is still writing zeros
                     pass
                 look(name)
             end.synchronize()
@@ -107,15 +109,15 @@ def interleave(
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """A 95 % interval of the median by order statistics (binomial); the extremes where there are few values."""
+    """Return a 95 % interval of the median by order statistics (binomial), or the extremes if there are few values."""
     ordered, count = sorted(values), len(values)
     rank = max(0, math.floor((count - 1.96 * math.sqrt(count)) / 2))
     return ordered[rank], ordered[count - 1 - rank]
 
 
 def timed(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """What a record says of the seconds of interleaved rounds, by implementation: their median and its 95 % interval, and
-    peers.BASELINE's time over its own, by rounds, likewise. BASELINE must be among them."""
+    """Return, by implementation, what a record says of the seconds of interleaved rounds: their median with its 95 % interval,
+    and the same of the ratio of peers.BASELINE's time to its own in each round. BASELINE must be among them."""
     figures = {}
     for name, seconds in times.items():
         ratios = [x / y for x, y in zip(times[peers.BASELINE], seconds, strict=True)]
@@ -128,8 +130,9 @@ def timed(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
 
 
 def judged_rows(case: Case) -> torch.Tensor | None:
-    """Which rows of the result to compare with float64: None for all. Of a large product as many as JUDGED allows, one drawn at
-    random from each of as many equal spans of rows, so that every tile of at least that height is looked at."""
+    """Return which rows of the result to compare with float64, or None for all. A large product has as many as JUDGED allows: its
+    rows are divided into that many equal spans, and one row is drawn from each, so that every tile of at least a span's height
+    is looked at."""
     if case.flops <= JUDGED:
         return None
     count = max(1, case.m * JUDGED // case.flops)
@@ -138,7 +141,7 @@ def judged_rows(case: Case) -> torch.Tensor | None:
 
 
 def truth_of(case: Case, inputs: Inputs, rows: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """The float64 result and |A||B| + |bias|, (batch, M, N) each, of all rows or of those given."""
+    """Return the float64 result and |A||B| + |bias|, (batch, M, N) each, of all rows or of those given."""
     a, b, bias = inputs
     a64 = (a if rows is None else a[..., rows, :]).double()
     b64 = b.double()
@@ -151,7 +154,7 @@ def truth_of(case: Case, inputs: Inputs, rows: torch.Tensor | None) -> tuple[tor
 
 
 def errors(c: torch.Tensor, truth: torch.Tensor, gauge: torch.Tensor) -> tuple[float, float]:
-    """‖C−C64‖/‖C64‖ and max |C−C64| / (u·gauge); NaN if anything is."""
+    """Return ‖C−C64‖/‖C64‖ and max |C−C64| / (u·gauge), or NaN if anything is NaN."""
     difference = c.double() - truth
     norm = float(difference.norm() / truth.norm())
     part = difference.abs_().div_(gauge.mul(U))
@@ -161,7 +164,11 @@ def errors(c: torch.Tensor, truth: torch.Tensor, gauge: torch.Tensor) -> tuple[f
 
 @dataclass(frozen=True)
 class Result:
-    """One implementation in one case: seconds (median, 95 % interval), torch's time over its own, and errors."""
+    """The result of one implementation in one case.
+
+    `seconds`, `low`, `high`: its median time and the 95 % interval. `speedup` and its interval: the ratio of torch's time to its
+    own. `error`, `gauge`: its normwise and componentwise errors (`errors`). `kernel`: what ran.
+    """
 
     seconds: float
     low: float
@@ -182,11 +189,12 @@ def measure(
     sensor: sensors.Sensor | None = None,
     energy: bool = False,
 ) -> dict[str, Any]:
-    """A row of a record: the case, a Result for each name, and the reason for each that could not run. peers.BASELINE must be
-    among the names. At most `rounds` rounds; after the third, none begins once `budget` seconds are over.
+    """Return a row of a record: the case, a Result for each name, and the reason for each name that could not run.
 
-    With a sensor, a result also has "clock_mhz", "power_w" and "throttled" (`sensors.Watch.of`), and with `energy` "joules",
-    those of a call, None where they could not be counted."""
+    peers.BASELINE must be among the names. There are at most `rounds` rounds; after the third, none begins once `budget` seconds
+    are over. With a sensor, a result also has "clock_mhz", "power_w" and "throttled" (`sensors.Watch.of`); with `energy` it has
+    "joules", the energy of a call, which is None if it could not be counted.
+    """
     inputs = case.inputs()
     rows = judged_rows(case)
     truth, gauge = truth_of(case, inputs, rows)
@@ -227,8 +235,8 @@ def measure_all(
     sensor: sensors.Sensor | None = None,
     energy: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """The rows, one by one. The rounds of all cases together take at most about `seconds`, shared equally; energy comes on top.
-    A case that does not fit the card's memory is a row without results."""
+    """Yield the rows, one by one. The rounds of all cases together take at most about `seconds`, shared equally; measuring energy
+    comes on top. A case that does not fit the card's memory gives a row without results."""
     for case in cases:
         try:
             row = measure(case, names, rounds, seconds / len(cases), sensor, energy)
@@ -239,7 +247,7 @@ def measure_all(
 
 
 def reason(error: Exception) -> str:
-    """An error's first sentence, for a table."""
+    """Return the first line of an error's message, for a table."""
     if isinstance(error, torch.OutOfMemoryError):
         return "out of memory on the card"
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -250,7 +258,8 @@ def _row(case: Case, **measured: Any) -> dict[str, Any]:
 
 
 def kernel_of(case: Case, name: str, inputs: Inputs) -> str:
-    """The kernel that an implementation ran: mm32's choice or the name asked for; for others the library, such as "torch"."""
+    """Return the kernel that an implementation ran: mm32's choice, or the kernel asked for by name. For others it is the library,
+    such as "torch"."""
     if not name.startswith("mm32"):
         return name if name in planning.KERNELS else name.partition("-")[0]
     a, b, bias = inputs

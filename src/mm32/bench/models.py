@@ -1,7 +1,7 @@
 """One step of a model under torch's fp32, torch's TF32 and mm32: its time, and its errors against the same step in float64.
 
-Every round runs a step in each setting, each on its own copy of the model's state. Times are by the host's clock, in seconds,
-from an idle device to an idle device: all of a step is timed, as a user waits for it, not its matrix products alone.
+Every round runs a step in each setting, each on its own copy of the model's state. Times are in seconds by the host's clock, from
+an idle device to an idle device: they are of the whole step, for which a user waits, not of its matrix products alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Step = Callable[[], Outcome]
 
 
 def relative_error(got: Sequence[torch.Tensor], truth: Sequence[torch.Tensor]) -> float:
-    """‖got − truth‖ / ‖truth‖ in the Euclidean norm over all tensors of the sequences, float64; NaN if anything is."""
+    """Return ‖got − truth‖ / ‖truth‖ in float64, in the Euclidean norm over all tensors; NaN if anything is NaN."""
     difference = math.hypot(*(float((x.double() - t).norm()) for x, t in zip(got, truth, strict=True)))
     return difference / math.hypot(*(float(t.norm()) for t in truth))
 
@@ -73,15 +73,16 @@ def training(
     loss: Callable[..., tuple[torch.Tensor, torch.Tensor]],
     optimizer: Callable[[torch.nn.Module], torch.optim.Optimizer] | None = None,
 ) -> Callable[[torch.dtype], Step]:
-    """The `prepare` of a model whose step is one of training: forward, backward, and the optimizer's step where there is one.
+    """Return the `prepare` of a model whose step is a training step: forward, backward, and the optimizer's step if there is one.
 
     Args:
         weights: a float32 module on its device; every state has a copy of it.
-        data: what `loss` takes after the module; floating-point tensors in the state's dtype, others as they are.
+        data: what `loss` takes after the module; floating-point tensors are converted to the state's dtype.
         loss: (module, *data) -> the loss (a scalar) and what the module predicts.
-        optimizer: makes one for the module, which is a copy.
+        optimizer: makes an optimizer for the module, which is a copy.
 
-    A step's outcome is "prediction" and "gradient", that of all parameters. Not the loss: one number's error is luck.
+    A step's outcome has "prediction" and "gradient", the gradient of all parameters. It does not have the loss, because the error
+    of one number is luck.
     """
 
     def prepare(dtype: torch.dtype) -> Step:
@@ -104,8 +105,8 @@ def training(
 
 
 class SameDraws(TorchFunctionMode):
-    """Inside this context torch.randn and torch.randn_like return the same numbers in every dtype, as far as it holds them, from
-    the seed on: float32's, converted. A library that draws for itself then computes the same in float32 and in float64."""
+    """A context in which torch.randn and torch.randn_like return the same numbers in every dtype, as far as it holds them:
+    float32 numbers from the seed on, converted. A library that draws for itself then computes the same in float32 and float64."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -126,8 +127,9 @@ class SameDraws(TorchFunctionMode):
 
 @contextlib.contextmanager
 def setting(name: str) -> Iterator[None]:
-    """Inside this context, fp32 products are computed by torch in fp32 ("torch"), in TF32 ("torch-tf32"), or by mm32 ("mm32").
-    So are convolutions, but for mm32: torch allows cuDNN TF32 by default, which would hide the errors of everything else."""
+    """Inside this context, fp32 products are computed by torch in fp32 ("torch"), by torch in TF32 ("torch-tf32"), or by mm32
+    ("mm32"). Convolutions are in TF32 with "torch-tf32" only: torch allows cuDNN TF32 by default, which would hide the errors of
+    everything else."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch_precision(tf32=name == "torch-tf32"))
         stack.callback(setattr, torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)
@@ -138,12 +140,15 @@ def setting(name: str) -> Iterator[None]:
 
 
 def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any]:
-    """A row of a record: for each setting the seconds of a step (median, 95 % interval), torch fp32's time over its own, and its
-    errors; for mm32 also how many products of a step it ran, by kernel, what on the card computed those of tensor-core kernels
-    ("tiers" in a record, calls by tier: `mm32.stats`; docs/numerics.md), and how many torch ran, by reason.
+    """Return a row of a record, with the times and errors of a step in each setting.
 
-    At least 3 rounds, then until `rounds` or `budget` seconds are over. A setting that cannot finish the step, such as a
-    factorisation that TF32 makes fail, has the reason under "failed" in place of figures; torch fp32 must finish it.
+    Each setting has the seconds of a step (median, 95 % interval), the ratio of torch fp32's time to its own, and its errors.
+    mm32 also has how many products of a step it ran, by kernel ("kernels"); how many calls of tensor-core kernels each tier
+    computed on the card ("tiers": `mm32.stats`, docs/numerics.md); and how many products torch ran, by reason ("left to torch").
+
+    There are at most `rounds` rounds; after the third, none begins once `budget` seconds are over. If a setting cannot finish the
+    step, for example because TF32 makes a factorisation fail, it has the reason under "failed" in place of figures. torch fp32
+    must finish the step.
     """
     truth = model.prepare(torch.float64)()
     steps = {name: model.prepare(torch.float32) for name in SETTINGS}
@@ -159,7 +164,7 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
             results[name] = {"failed": str(error)}
             del steps[name]
             continue
-        results[name] = {"errors": model.judge(outcome, truth)}  # outside of the setting, whose products are counted
+        results[name] = {"errors": model.judge(outcome, truth)}  # outside of the setting, in which products are counted
         if name == "mm32":
             after = mm32.stats()
             results[name]["kernels"] = dict(Counter(after.kernels) - Counter(before.kernels))
@@ -199,7 +204,7 @@ def _wait() -> None:
 
 
 def table(row: dict[str, Any]) -> str:
-    """A row as text: a line for each setting."""
+    """Return a row as text, with a line for each setting."""
     quantities = list(row["results"]["torch"]["errors"])
     lines = [["", "a step", "torch fp32 : this", *(f"error, {quantity}" for quantity in quantities)]]
     for name, result in row["results"].items():
@@ -216,8 +221,8 @@ def table(row: dict[str, Any]) -> str:
 
 
 def tiers(result: dict[str, Any]) -> dict[str, int]:
-    """Of mm32's result, products of a step by what computed them on the card. Empty where a record does not say: older ones have
-    "careful" in its place."""
+    """Return how many products of a step each tier computed on the card, from mm32's result. Empty if the record does not say:
+    older records have "careful" in its place."""
     return result.get("tiers", {})
 
 
@@ -226,7 +231,7 @@ def counted(counts: Mapping[str, int]) -> str:
 
 
 def products(result: dict[str, Any]) -> str:
-    """Which matrix products of a step mm32 computed, by kernel and by tier, and which torch did."""
+    """Return a text that says which matrix products of a step mm32 computed, by kernel and by tier, and which torch did."""
     ran = counted(result["kernels"]) or "none"
     left = ", ".join(f"{count} ({why})" for why, count in result["left to torch"].items()) or "none"
     by_tier = f"; tiers: {counted(tiers(result))}" if tiers(result) else ""
@@ -234,7 +239,7 @@ def products(result: dict[str, Any]) -> str:
 
 
 def report(model: Model, device: str, budget: float = 6.0) -> dict[str, Any]:
-    """Measures a model and prints its row, which is returned: `measure`."""
+    """Measure a model (`measure`), print its row, and return the row."""
     print(f"{model.name}: {model.what}", flush=True)
     row = measure(model, budget=budget)
     print(table(row))
@@ -246,7 +251,7 @@ def report(model: Model, device: str, budget: float = 6.0) -> dict[str, Any]:
 
 
 def run(make: Make, small: bool = False) -> list[dict[str, Any]]:
-    """Measures the models of a script on the CUDA device, or small ones on the CPU. Prints each row, and returns all."""
+    """Measure the models of a script on the CUDA device, or small ones on the CPU. Print each row, and return all rows."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         print(ON_CPU)
@@ -254,7 +259,7 @@ def run(make: Make, small: bool = False) -> list[dict[str, Any]]:
 
 
 def main(description: str, make: Make) -> int:
-    """The command line of a script: measure its models."""
+    """Run the command line of a script, which measures its models."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="sizes that take a few seconds; always so on a CPU")
     run(make, parser.parse_args().small)

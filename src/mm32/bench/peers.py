@@ -36,8 +36,9 @@ class Unavailable(RuntimeError):
 def call(
     name: str, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, activation: Activation | None = None
 ) -> Call:
-    """A function that computes act(a @ b + bias) once, by the implementation of that name. `a` (M, K) and `b` (K, N), or
-    (batch, M, K) and (batch, K, N); Unavailable if it cannot run here, ValueError if there is none of that name."""
+    """Return a function that computes act(a @ b + bias) once, by the implementation of that name. `a` and `b` are (M, K) and
+    (K, N), or (batch, M, K) and (batch, K, N). Raises Unavailable if it cannot run here, ValueError if there is none of that
+    name."""
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"unknown implementation {name!r}: there are {', '.join(IMPLEMENTATIONS)}")
     if name in ("torch", "torch-tf32"):
@@ -52,7 +53,7 @@ def call(
 
 
 def options(name: str) -> dict[str, Any]:
-    """What mm32.matmul is given for one of its own names: a precision or a kernel."""
+    """Return the options of mm32.matmul for one of mm32's own implementations: a precision or a kernel."""
     if name in planning.KERNELS:
         return {"kernel": name}
     _, _, precision = name.partition("-")

@@ -1,8 +1,9 @@
-"""A record as one figure: speed under the card's roofs, and error against speed.
+"""A record as one figure: speed under the card's roofs, and speed against error.
 
-Left, a roofline (Williams, Waterman, Patterson, "Roofline: an insightful visual performance model for multicore
-architectures", CACM 52(4), 2009): 2·M·N·K / time over FLOP per byte, each operand and the result moved once. Right, the normwise
-error over the speed relative to torch. Needs matplotlib; drawn without pyplot, so no display and no global state.
+On the left is a roofline (Williams, Waterman, Patterson, "Roofline: an insightful visual performance model for multicore
+architectures", CACM 52(4), 2009): 2·M·N·K / time over FLOP per byte, each operand and the result moved once. On the right is the
+speed relative to torch over the normwise error. Needs matplotlib; drawn without pyplot, so it needs no display and has no global
+state.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ STYLES: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Roofs:
-    """A card's ceilings: memory in bytes a second, fp32 multiply-adds and fp16 tensor cores in FLOP a second; None: unknown."""
+    """A card's ceilings: memory in bytes a second, fp32 multiply-adds and fp16 tensor cores in FLOP a second; None if unknown."""
 
     memory: float | None = None
     fma: float | None = None
@@ -53,7 +54,7 @@ class Roofs:
 
 
 def roofs(environment: dict[str, Any]) -> Roofs:
-    """The roofs of a record's card: of the planner's table by its name, else what its clocks give."""
+    """Return the roofs of a record's card: from the planner's table if it has the card's name, else from the card's clocks."""
     device = environment.get("device", {})
     try:
         known = cards.named(environment["card"])
@@ -68,21 +69,21 @@ def roofs(environment: dict[str, Any]) -> Roofs:
 
 
 def intensity(row: Row) -> float:
-    """FLOP per byte of a row's product, operands and result moved once."""
+    """Return the FLOP per byte of a row's product, with operands and result moved once."""
     m, n, k = row["m"], row["n"], row["k"]
     return flops(row) / (4.0 * row["batch"] * (m * k + k * n + m * n))
 
 
 def save(record: dict[str, Any], path: Path) -> list[str]:
-    """Draws a record of products into a file of the format that its suffix names; returns what had to be left out. An SVG file
-    has the record's date. ImportError without matplotlib, ValueError for a suffix it does not know or one without results."""
+    """Draw a record of products into a file of the format that its suffix names, and return what had to be left out. An SVG file
+    has the record's date. Raises ImportError without matplotlib, ValueError for an unknown suffix or a record without results."""
     made, notes = figure(record)
     made.savefig(path, dpi=150, metadata={"Date": record["made"]} if path.suffix == ".svg" else None)
     return notes
 
 
 def check(path: Path) -> None:
-    """ImportError or ValueError, as `save` would raise them, before anything was measured."""
+    """Check the file's suffix before anything is measured. Raises ImportError or ValueError, as `save` would."""
     from matplotlib.figure import Figure
 
     kinds = Figure().canvas.get_supported_filetypes()
@@ -91,7 +92,7 @@ def check(path: Path) -> None:
 
 
 def figure(record: dict[str, Any]) -> tuple[Figure, list[str]]:
-    """The figure, and what had to be left out."""
+    """Return the figure, and what had to be left out."""
     from matplotlib.figure import Figure
 
     rows = [row for row in record["rows"] if row["results"]]
@@ -171,7 +172,7 @@ def _roofline(axes: Axes, rows: Sequence[Row], names: Sequence[str], environment
 
 
 def _slope(axes: Axes, rate: float, low: float, end: float) -> None:
-    """The memory's roof, TFLOP/s = TB/s · FLOP/byte, with its label along it. The axes' limits must stand."""
+    """Draw the memory's roof, TFLOP/s = TB/s · FLOP/byte, with its label along it. The axes' limits must be final."""
     bottom, top = axes.get_ylim()
     start, end = max(low, bottom / rate), min(end, top / rate)
     if start >= end:  # all points lie under the flat roofs
@@ -187,7 +188,7 @@ def _slope(axes: Axes, rate: float, low: float, end: float) -> None:
 
 
 def _errors(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> list[str]:
-    """Speed over error, as in the pictures of docs/."""
+    """Draw speed over error, as in the pictures of docs/."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     left_out = 0
@@ -207,7 +208,7 @@ def _errors(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> list[str]:
 
 
 def _ticks(axes: Axes, error: bool = False) -> None:
-    """Plain numbers on the axes; 1, 2 and 5 of a decade where there are few decades."""
+    """Put plain numbers on the axes: 1, 2 and 5 of each decade if there are few decades."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):

@@ -1,4 +1,4 @@
-"""Records: JSON files of measurements, with the card, the versions and a hash of what was measured: kernels, or mm32.verify."""
+"""Records: JSON files of measurements, with the card, the versions and a hash of what was measured, kernels or mm32.verify."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ SOURCES = {
     "tensorcore": ("emulated/pack.cu", "emulated/tensorcore.cu", "common/reduce.cu", "emulated/fallback.cu"),
 }
 
-VERDICTS = ("batch", "corpus", "kernelbench", "power")  # names of records of verdicts, by mm32.verify
+VERDICTS = ("batch", "corpus", "kernelbench", "power")  # names of the records that hold verdicts of mm32.verify
 VERIFY = Path(__file__).parents[1] / "verify"
-TOLD = ("html/", "page.py", "judging/diagnosis.py", "judging/picture.py")  # how an outcome is told, in that folder
+# The files of that folder that only word or draw an outcome; verify_hash leaves them out.
+TOLD = ("html/", "page.py", "judging/diagnosis.py", "judging/picture.py")
 
 
 @functools.cache
 def kernel_hash(kernel: str) -> str:
-    """The hash of a kernel's sources with all they include. Comments and line breaks make no record old."""
+    """Return the hash of a kernel's sources with all they include. A change of comments or line breaks makes no record old."""
     digest = hashlib.sha256()
     for source in SOURCES[kernel]:
         digest.update(f"{compiler.tokens(compiler.full_source(source))}\0".encode())
@@ -45,8 +46,8 @@ def kernel_hash(kernel: str) -> str:
 
 
 def verify_hash() -> str:
-    """The hash of the sources of mm32.verify, of what decides verdicts and takes time: comments, docstrings, and what only words
-    or draws an outcome make no record old."""
+    """Return the hash of those sources of mm32.verify that decide verdicts and take time. A change of comments, of docstrings, or
+    of what only words or draws an outcome makes no record old."""
     digest = hashlib.sha256()
     for path in sorted(VERIFY.rglob("*.py")):
         if f"{path.relative_to(VERIFY)}".startswith(TOLD):
@@ -55,9 +56,9 @@ def verify_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-@functools.lru_cache(1024)  # each record asks whether it is older than the same sources
+@functools.lru_cache(1024)  # each record is compared with the same sources
 def without_comments(source: str) -> str:
-    """A Python source without comments, docstrings and other bare strings, and blank lines."""
+    """Return a Python source without its comments, docstrings, other bare strings, and blank lines."""
     lines = source.splitlines(keepends=True)
     tokens = [token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type != tokenize.NL]
     dropped = [token for token in tokens if token.type == tokenize.COMMENT]
@@ -74,14 +75,14 @@ def without_comments(source: str) -> str:
 
 
 def folder_of_card() -> str:
-    """The name of the folder of the current CUDA device's records: its own, such as nvidia-h200."""
+    """Return the name of the folder for the current CUDA device's records, which is the device's name, such as nvidia-h200."""
     import torch
 
     return re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
 
 
 def environment() -> dict[str, Any]:
-    """Card, driver and versions of a run; of one on a CPU, which no record that is kept comes from, the processor."""
+    """Return the card, driver and versions of a run. On a CPU, whose records are not kept, the card is the processor."""
     import torch
 
     import mm32
@@ -106,8 +107,8 @@ def environment() -> dict[str, Any]:
 
 
 def _device(index: int) -> dict[str, Any]:
-    """What a roofline needs: capability, multiprocessors, their highest clock in Hz, and the memory's bytes a second (two
-    transfers a clock). None for what the driver does not report."""
+    """Return what a roofline needs: capability, multiprocessors, their highest clock in Hz, and the memory's bytes a second (two
+    transfers a clock). A value is None if the driver does not report it."""
     import torch
     from cuda.bindings import driver
 
@@ -128,8 +129,8 @@ def _device(index: int) -> dict[str, Any]:
 
 
 def make(name: str, rows: list[dict[str, Any]], method: str = METHOD, sensor: str | None = None) -> dict[str, Any]:
-    """The record of `rows` (see `measure.measure`) that were measured on torch's current card. A row's result has its "kernel",
-    its "kernels" where it is of several products, or neither. `sensor`: what read clock and power, or "none: " and why."""
+    """Return the record of `rows` (see `measure.measure`) that were measured on torch's current card. The result in a row has its
+    "kernel", its "kernels" if it is of several products, or neither. `sensor`: what read clock and power, or "none: " and why."""
     results = [result for row in rows for result in row["results"].values()]
     kernels = sorted({k for r in results for k in r.get("kernels", [r.get("kernel")])} & set(SOURCES))
     return {
@@ -151,7 +152,7 @@ def write(path: Path, record: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A record written by `write`. Raises ValueError for any other file, and for a record of another schema."""
+    """Return a record written by `write`. Raises ValueError for any other file, and for a record of another schema."""
     try:
         record = json.loads(path.read_text())
     except ValueError as error:
@@ -164,8 +165,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def to_go_on_with(path: Path) -> dict[str, Any]:
-    """The record that is there, for a run that measures the rest; empty where there is none. Raises ValueError if it is of
-    another card, of other versions or of older kernels: its rows must not stand in one table with new ones."""
+    """Return the record at `path`, for a run that measures the rest; empty if there is none. Raises ValueError if it is of
+    another card, of other versions or of older kernels, because its rows must not stand in one table with new ones."""
     if not path.exists():
         return {}
     record = read(path)
@@ -175,7 +176,7 @@ def to_go_on_with(path: Path) -> dict[str, Any]:
 
 
 def stale(record: dict[str, Any]) -> list[str]:
-    """The kernels that have changed since the record was made; of a record of verdicts, "verify" if that has, or if the record
-    does not say by which it was made."""
+    """Return the kernels that have changed since the record was made. In a record of verdicts, "verify" is among them if
+    mm32.verify has changed, or if the record does not say which version made it."""
     old = [kernel for kernel, was in record["kernels"].items() if kernel not in SOURCES or kernel_hash(kernel) != was]
     return old + ["verify"] * (record["name"] in VERDICTS and record.get("verify") != verify_hash())

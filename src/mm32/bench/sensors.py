@@ -1,7 +1,8 @@
 """The card's clock, power and energy while something is measured, and whether the card held its clocks down.
 
-By NVML, through the package nvidia-ml-py; where that is missing, by the program nvidia-smi, whose readings are up to some tens of
-milliseconds old and have no energy. `find` gives the sensor of a card; what reads it knows a `Sensor` only.
+They are read by NVML, through the package nvidia-ml-py, or, if that fails, by the program nvidia-smi, whose readings are up to
+some tens of milliseconds old and have no energy. `find` gives the sensor of a card; its callers use it through
+the protocol `Sensor` only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any, Protocol
 from mm32.install import pip_install
 
 # The bits of NVML's "clocks event reasons" (before driver 535 "clocks throttle reasons") that mean less speed than the card is
-# set to. Left out: idle (0x1), clocks that somebody set (0x2), other cards' clocks (0x10, sync boost), the display's (0x100).
+# set to. Left out are idle (0x1), clocks that somebody set (0x2), other cards' clocks (0x10, sync boost) and the display's
+# (0x100).
 THROTTLED = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -27,14 +29,14 @@ THROTTLED = {
     0x40: "heat, by hardware",
     0x80: "power brake",
 }
-ENERGY_SECONDS = 0.5  # the least time that the energy of one implementation is counted over
-CHUNK_SECONDS = 0.02  # of calls between two looks at the counter
-PATIENCE = 2.0  # seconds to wait for the counter to change
+ENERGY_SECONDS = 0.5  # the least time over which the energy of one implementation is counted
+CHUNK_SECONDS = 0.02  # the time of the calls between two looks at the counter
+PATIENCE = 2.0  # the most seconds to wait for the counter to change
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a sensor says at one moment: the SM clock in MHz, power in W, why clocks are held down. None: it cannot tell."""
+    """What a sensor says at one moment: the SM clock in MHz, the power in W, why clocks are held down. None: it cannot tell."""
 
     clock_mhz: float | None
     power_w: float | None
@@ -42,14 +44,14 @@ class Reading:
 
 
 class Sensor(Protocol):
-    """One card's."""
+    """The sensor of one card."""
 
     name: str
 
     def read(self) -> Reading: ...
 
     def energy(self) -> float | None:
-        """Joules since some moment in the past; None where the card or the sensor does not count them."""
+        """Return the joules since some moment in the past, or None if the card or the sensor does not count them."""
 
     def close(self) -> None: ...
 
@@ -59,8 +61,8 @@ def reasons(bits: int) -> tuple[str, ...]:
 
 
 class Nvml:
-    """By NVML. `library` is the module pynvml, `uuid` the card's, such as "GPU-5d2c…". Raises the library's NVMLError
-    where there is no driver or no such card."""
+    """A sensor that reads by NVML. `library` is the module pynvml, `uuid` the card's UUID, such as "GPU-5d2c…". Raises the
+    library's NVMLError if there is no driver or no such card."""
 
     name = "NVML"
 
@@ -74,7 +76,7 @@ class Nvml:
             raise
 
     def _asked(self, call: str, *arguments: Any) -> Any:
-        """What a function of NVML's returns; None where this card or driver has no answer."""
+        """Return what a function of NVML returns for the card, or None if this card or driver has no answer."""
         with contextlib.suppress(self.library.NVMLError, AttributeError):
             return getattr(self.library, call)(self.card, *arguments)
         return None
@@ -96,7 +98,8 @@ class Nvml:
 
 
 class Smi:
-    """By nvidia-smi, which runs meanwhile and writes a line every 20 ms. Raises OSError or ValueError where it does not."""
+    """A sensor that reads from nvidia-smi, which runs meanwhile and writes a line every 20 ms. Raises OSError or ValueError if it
+    does not run."""
 
     name = "nvidia-smi"
     REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # the second before driver 535
@@ -121,7 +124,7 @@ class Smi:
 
     @staticmethod
     def parsed(line: str) -> Reading:
-        """Of "1980, 689.12, 0x0000000000000004"; "[N/A]" stands for what the card does not tell."""
+        """Return the reading in "1980, 689.12, 0x0000000000000004". "[N/A]" stands for what the card does not tell."""
         clock, power, bits = (word.strip() for word in line.split(","))
         unknown = ("[N/A]", "[Not Supported]")
         return Reading(
@@ -147,7 +150,7 @@ class Smi:
 
 
 def find(uuid: str) -> tuple[Sensor | None, str]:
-    """A sensor of the card with this UUID, and a word of how it reads; or None, and why."""
+    """Return a sensor of the card with this UUID, and the name of what it reads by; or None, and why there is none."""
     tried = []
     try:
         import pynvml
@@ -167,7 +170,7 @@ def find(uuid: str) -> tuple[Sensor | None, str]:
 
 
 def of_current_card() -> tuple[Sensor | None, str]:
-    """`find` for torch's current card."""
+    """Return what `find` returns for torch's current card."""
     import torch
 
     uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
@@ -188,7 +191,7 @@ class Watch:
             self.readings.setdefault(name, []).append(self.sensor.read())
 
     def of(self, name: str) -> dict[str, Any]:
-        """What a result says: the medians of clock and power, and every reason that was seen for lower clocks. Empty where
+        """Return what a result says: the medians of clock and power, and every reason that was seen for lower clocks. Empty if
         nothing was read."""
         seen = self.readings.get(name, [])
         clocks = [reading.clock_mhz for reading in seen if reading.clock_mhz is not None]
@@ -207,9 +210,11 @@ def joules(
     synchronize: Callable[[], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> float | None:
-    """The card's energy for one call that takes about so many seconds, of many one after another: from one change of the card's
-    counter, which changes some ten times a second, to the first one ENERGY_SECONDS later. All of the card's power, idle power
-    included. None where nothing counts it."""
+    """Return the card's energy for one call, idle power included, or None if nothing counts it.
+
+    Calls of about `seconds` each run one after another. Energy is counted from one change of the card's counter, which changes
+    some ten times a second, to the first change at least ENERGY_SECONDS later.
+    """
     before = sensor.energy()
     calls = max(1, round(CHUNK_SECONDS / seconds))
 

@@ -1,4 +1,4 @@
-"""What is measured: the named sets of cases, and shapes as a user writes them."""
+"""The cases that are measured: the named sets, and shapes as a user writes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _main(layout: str, **options: Any) -> Case:
 
 
 def _auto() -> list[Case]:
-    """Products of all the kinds that the planner chooses for."""
+    """Return products of all the kinds for which the planner makes a choice."""
     squares = [Case(s, s, s) for s in (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)]
     squares += [Case(s, s, s, layout) for s in (256, 1024, 4096) for layout in ("nt", "tn", "tt")]
     squares += [Case(s, s, s) for s in (100, 333, 777, 1000, 1500, 2049, 3000, 5000, 10000)]
@@ -64,7 +64,7 @@ def _auto() -> list[Case]:
 
 
 def _small() -> list[Case]:
-    """Small, thin, odd and batched products, in every layout."""
+    """Return small, thin, odd and batched products, in every layout."""
     sizes = [
         *((s, s, s) for s in (128, 256, 512, 640, 777, 1024, 1025, 2047)),
         *((768, 512, 1024), (1000, 700, 300), (777, 555, 1333), (4097, 4099, 4095), (32768, 32768, 32)),
@@ -81,12 +81,13 @@ def _small() -> list[Case]:
     return cases + [Case(m, n, k, layout, batch=batch) for m, n, k, batch in batches for layout in LAYOUTS]
 
 
-# Operands and result of a case of "random", in bytes, and its FLOP, at least.
+# A case of "random" has operands and result of at most LARGEST bytes together, and at least LEAST_FLOPS FLOP.
 LARGEST, LEAST_FLOPS = 40 * 10**9, 1_000_000
 
 
 def _random(count: int = 400, seed: int = 0) -> list[Case]:
-    """Sizes log-uniform in 16 .. 32768, half of them multiples of 8; layouts at random; a third in batches of up to 512."""
+    """Return cases with random layouts and sizes log-uniform in 16 .. 32768, half of them multiples of 8. A third of the cases
+    are in batches of up to 512."""
     draw = random.Random(seed)
     cases: list[Case] = []
     while len(cases) < count:
@@ -104,7 +105,7 @@ PLAIN = [
     _main(layout, distribution=d) for d in ("randn", "rand") for layout in ("tt", "nt", "tn", "nn")
 ]  # large, without an epilogue
 
-# name -> (cases, implementations); the first implementation is what the others are compared with
+# name -> (cases, implementations); the others are compared with the first implementation
 SETS: dict[str, tuple[list[Case], list[str]]] = {
     "main": (
         PLAIN + [_main(layout, bias=True, activation="relu") for layout in ("tt", "nt")],
@@ -165,11 +166,14 @@ DISTRIBUTIONS = ("randn", "rand")
 
 
 def parse(shapes: str, against: str | None = None) -> tuple[list[Case], list[str]]:
-    """The cases and implementations that a user asks for. Raises ValueError, with the names that exist, for any other name.
+    """Return the cases and implementations that a user asks for.
 
-    `shapes`: names of SETS and "MxKxN[:layout][:distribution]" (`mm32.sizes`), separated by commas. `against`: names of
-    implementations, separated by commas, beside which "torch" and "mm32" always run; None for those of the sets, or of "quick"
-    for shapes.
+    Args:
+        shapes: names of SETS and "MxKxN[:layout][:distribution]" (`mm32.sizes`), separated by commas.
+        against: names of implementations, separated by commas; "torch" and "mm32" always run too. None for the implementations
+            of the sets, or of "quick" for shapes.
+
+    Raises ValueError, with the names that exist, for any other name.
     """
     cases: dict[Case, None] = {}
     names: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""Rows of a record for a person: a line each, a table, the slowest. Every time is shown with its error."""
+"""Rows of a record for a person to read: as a line each, as a table, the slowest. Every time is shown with its error."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-# What the table and the plots read of a row, of each of its results, and of the environment.
+# The fields that the table and the plots read from a row, from each of its results, and from the environment.
 ROW = {"case", "m", "n", "k", "batch", "results"}
 RESULT = {"seconds", "speedup", "speedup_low", "speedup_high", "error", "gauge", "kernel"}
 ENVIRONMENT = {"card", "driver", "torch", "mm32"}
 
 
 def is_of_products(record: dict[str, Any]) -> bool:
-    """Whether the record has what `table` reads: it is of products, not of models, exports or calls."""
+    """Return whether the record has what `table` reads: it is of products, not of models, exports or calls."""
     rows = record.get("rows")
     return (
         "made" in record
@@ -38,7 +38,7 @@ def _has(value: object, names: set[str]) -> bool:
 
 
 def flops(row: Row) -> int:
-    """Multiplications and additions of a row's product."""
+    """Return the multiplications and additions of a row's product."""
     return int(2 * row["m"] * row["n"] * row["k"] * row["batch"])
 
 
@@ -49,7 +49,7 @@ def time(seconds: float) -> str:
 
 
 def line(row: Row) -> str:
-    """A row as one line: each time with its speedup over torch, ‖C−C64‖/‖C64‖ and max |C−C64| / (u·|A||B|)."""
+    """Return a row as one line: each time with its speedup over torch and both errors (as in GAUGES)."""
     cells = [
         f"{name} {time(r['seconds'])} ×{r['speedup']:.3f} ({r['error']:.1e}, {r['gauge']:.1f})"
         for name, r in row["results"].items()
@@ -59,13 +59,13 @@ def line(row: Row) -> str:
 
 
 def worst(rows: list[Row], name: str = "mm32", count: int = 10) -> list[Row]:
-    """The rows with the lowest speedups of an implementation over torch, lowest first."""
+    """Return the rows with the lowest speedups of an implementation over torch, lowest first."""
     having = [row for row in rows if name in row["results"]]
     return sorted(having, key=lambda row: row["results"][name]["speedup"])[:count]
 
 
 def choice(row: Row) -> tuple[str, float]:
-    """The fastest of the kernels that were measured by name, and the ratio of mm32's time, with its own choice, to its."""
+    """Return the fastest of the kernels that were measured by name, and the ratio of the time of mm32's own choice to its."""
     others = {name: r for name, r in row["results"].items() if name in KERNELS}
     name, best = min(others.items(), key=lambda item: item[1]["seconds"])
     return name, row["results"]["mm32"]["seconds"] / best["seconds"]
@@ -79,13 +79,13 @@ GAUGES = "error: ‖C−C64‖/‖C64‖. error/u: the largest |C−C64|, in uni
 
 
 def subtitle(record: dict[str, Any]) -> str:
-    """Card, versions and date of a record."""
+    """Return the card, versions and date of a record."""
     e = record["environment"]
     return f"{e['card']}, driver {e['driver']}, torch {e['torch']}, mm32 {e['mm32']}, {record['made']}"
 
 
 def held_down(record: dict[str, Any]) -> str:
-    """What the mark ↓ means, where a result has it; else why clock and power were not read, if they were not."""
+    """Return what the mark ↓ means, if a result has it; else why clock and power were not read, if they were not."""
     results = [result for row in record["rows"] for result in row["results"].values()]
     marked = [result["throttled"] for result in results if result.get("throttled")]
     if marked:
@@ -99,7 +99,7 @@ def held_down(record: dict[str, Any]) -> str:
 
 
 def outdated(made: dict[str, Any]) -> str:
-    """That a record was not made by the present kernels, and what to do; nothing of one that was, or that names no kernels."""
+    """Return a text that the record was not made with the present kernels, and what to do; "" if it was, or names no kernels."""
     old = stale(made) if {"kernels", "name"} <= made.keys() else []
     if not old:
         return ""
@@ -110,8 +110,8 @@ def outdated(made: dict[str, Any]) -> str:
 
 
 def table(record: dict[str, Any]) -> Group:
-    """The record as a page for rich: for each case a line for each implementation, or why it could not run; then where it was
-    measured, and whether by the present kernels. Clock, power and energy a call have columns where they were read."""
+    """Return the record as a page for rich: for each case a line for each implementation, or why it could not run; then where it
+    was measured, and whether with the present kernels. Clock, power and energy a call have columns if they were read."""
     from rich.console import Group
     from rich.markup import escape
     from rich.table import Table

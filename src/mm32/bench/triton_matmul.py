@@ -1,11 +1,11 @@
-"""fp32 matmul in Triton whose dot is `input_precision="tf32x3"`: what a user of Triton gets for fp32 on tensor cores.
+"""An fp32 matmul in Triton whose dot has `input_precision="tf32x3"`: what a user of Triton gets for fp32 on tensor cores.
 
 A block computes a BLOCK_M x BLOCK_N tile of one batch's result. Tiles are taken in groups of 8 rows of tiles, so that
-neighbouring blocks share data in L2 (Triton's tutorial "Matrix Multiplication" explains the order); operands may have any
-strides, edges are masked, and the tile is chosen by Triton's autotuner on the first call for a size and layout.
+neighbouring blocks share data in L2 (Triton's tutorial "Matrix Multiplication" explains the order). Operands may have any
+strides, edges are masked, and Triton's autotuner chooses the tile on the first call for a size and layout.
 
 The method: each fp32 number is split into two TF32 numbers, and three of the four products are added (big.small, small.big,
-big.big). Importing this module needs triton; `mm32.bench.peers` imports it only when it is asked for.
+big.big). Importing this module needs triton; `mm32.bench.peers` imports it only when the implementation is asked for.
 """
 
 # No `from __future__ import annotations`: Triton reads the kernel's annotations as objects.
@@ -91,8 +91,8 @@ def _kernel(  # type: ignore[no-untyped-def]
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, relu: bool = False) -> torch.Tensor:
-    """A @ B, + bias, ReLU: float32 CUDA tensors (M, K), (K, N) or (batch, M, K), (batch, K, N) of any strides, bias (N,)
-    contiguous -> a contiguous result."""
+    """Return A @ B, plus the bias if there is one, and ReLU of that if `relu`, as a contiguous tensor. A and B are float32 CUDA
+    tensors (M, K), (K, N) or (batch, M, K), (batch, K, N) of any strides; the bias is (N,) and contiguous."""
     batched = a.dim() == 3
     a3, b3 = (a, b) if batched else (a[None], b[None])
     (batches, m, k), n = a3.shape, b3.shape[2]

@@ -8,7 +8,7 @@ from mm32.plan import Plan
 
 
 class BlockedExecutable(launch.Executable):
-    """A plan in blocks made ready for one device. It is called as `launch.Executable` is; packed operands are not read."""
+    """A plan in blocks made ready for one device. It is called like `launch.Executable`; packed operands are ignored."""
 
     def __init__(self, plan: Plan, index: int) -> None:
         assert plan.blocks is not None
@@ -18,7 +18,7 @@ class BlockedExecutable(launch.Executable):
         self._calls = [
             (parts[s.part]._start, 4 * s.a, 4 * s.b, 4 * s.bias, 4 * s.c, s.reads_sums, s.writes_sums)
             for s in plan.blocks.steps
-        ]  # in bytes
+        ]  # offsets in bytes
         self._size = (plan.workspace.bytes,)
         self._sums = plan.workspace.partial_sums
         self._prepacked = (False, False)
@@ -38,5 +38,5 @@ class BlockedExecutable(launch.Executable):
 
 
 def executable(plan: Plan, index: int) -> launch.Executable:
-    """What runs a plan that has launches, on CUDA device `index`: its kernels are compiled and loaded on return."""
+    """Return what runs a plan that has launches on CUDA device `index`, with its kernels compiled and loaded."""
     return launch.Executable(plan, index) if plan.blocks is None else BlockedExecutable(plan, index)

@@ -60,15 +60,15 @@ def cache_dir() -> Path:
 
 
 def definitions(constants: Constants) -> str:
-    """The constants as the lines that stand before the source."""
+    """Return the constants as the lines that stand before the source."""
     return "".join(f"#define MM32_{name} {value}\n" for name, value in constants)
 
 
 @functools.cache
 def full_source(source: str) -> str:
-    """A kernel's text with its own headers in place of their #include lines, each once. Names are paths in KERNEL_DIR.
+    """Return a kernel's text with its own headers in place of their #include lines, each once. Names are paths in KERNEL_DIR.
 
-    "Once" is decided by the text: a header that two branches of an #if include is only in the first.
+    "Once" is decided by the text: a header that two branches of an #if include appears only in the first.
     """
     seen: set[str] = set()
 
@@ -95,9 +95,9 @@ TOKEN = re.compile(
 
 
 def tokens(text: str) -> str:
-    """A kernel's text without what does not change the code: comments, line breaks, indentation. Tokens are one space apart.
-    Lines for the preprocessor stay lines, in which two spaces stand for any: they tell `#define F(x)` from `#define F (x)`. Raw
-    strings are not known."""
+    """Return a kernel's text without what does not change the code: comments, line breaks, indentation. Tokens are one space
+    apart. Lines for the preprocessor stay lines. In them, two spaces stand for any number of spaces, to tell `#define F(x)` from
+    `#define F (x)`. Raw strings are not recognised."""
     kept: list[str] = []
     directive = gap = False
     for token in TOKEN.findall(f"\n{text}"):
@@ -117,7 +117,7 @@ def tokens(text: str) -> str:
 
 @functools.cache
 def _package() -> importlib.metadata.Distribution | None:
-    """The package that holds NVRTC, where exactly one does."""
+    """Return the package that holds NVRTC, if exactly one does."""
     found = []
     for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc-cu13"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -130,7 +130,7 @@ def _named(package: importlib.metadata.Distribution) -> str:
 
 
 def _is_loaded(package: importlib.metadata.Distribution) -> bool:
-    """Whether a process that has loaded NVRTC has this package's."""
+    """Return whether this process has loaded this package's NVRTC."""
     for file in package.files or ():
         if file.name.startswith("libnvrtc.so"):
             with contextlib.suppress(OSError):  # not loaded
@@ -141,21 +141,22 @@ def _is_loaded(package: importlib.metadata.Distribution) -> bool:
 
 @functools.cache
 def expected_version() -> str | None:
-    """`compiler_version` by the installed packages alone: loading the library takes 25 ms, which a process that finds its
-    kernels in the cache does not need to spend. None where they don't say. What is loaded may be another one, of a toolkit on
-    the machine or brought by another package, so this is good for looking an entry up and not for naming one."""
+    """Return `compiler_version` by the installed packages alone; None if they don't say. Loading the library takes 25 ms, which a
+    process that finds its kernels in the cache does not need to spend. The library that is loaded may be another one, from a
+    toolkit on the machine or from another package, so this is good for looking an entry up but not for naming one."""
     package = _package()
     return _named(package) if package else None
 
 
-# Neither cuda-core nor the bindings' NVRTC is made for several threads that are the first to use it: of two that import cuda.core
-# at once, the second finds it half made.
+# Neither cuda-core nor the bindings' NVRTC can be used for the first time by several threads at once: of two threads that import
+# cuda.core, the second finds it half initialised.
 _loading = threading.RLock()
 
 
 @functools.cache
 def compiler_version() -> str:
-    """Of the NVRTC that compiles here, which this loads: its package's if it is that one. Raises `CompileError` without any."""
+    """Load the NVRTC that compiles here and return its version: its package's if that is known. Raises `CompileError` without
+    NVRTC."""
     try:
         with _loading:
             from cuda.bindings import nvrtc
@@ -170,7 +171,7 @@ def compiler_version() -> str:
 
 
 def _cuda_core() -> tuple[Any, Any]:
-    """What of cuda-core compiles: Program and ProgramOptions. Raises ImportError."""
+    """Return what compiles in cuda-core: Program and ProgramOptions. Raises ImportError."""
     with _loading:
         from cuda.core import Program, ProgramOptions
 
@@ -178,7 +179,7 @@ def _cuda_core() -> tuple[Any, Any]:
 
 
 def key(source: str, constants: Constants, arch: str, version: str | None = None) -> str:
-    """The name of an entry, made by the compiler of this version: by default the one that compiles here."""
+    """Return the name of an entry that the compiler of this version makes; by default the compiler that is used here."""
     parts = [full_source(source), definitions(constants), arch, *OPTIONS, version or compiler_version()]
     digest = hashlib.sha256()
     for part in parts:
@@ -188,7 +189,7 @@ def key(source: str, constants: Constants, arch: str, version: str | None = None
 
 
 def compile_cubin(source: str, constants: Constants, arch: str, *, verbose: bool = False) -> tuple[bytes, str]:
-    """Compiles without the cache; returns the cubin and, with `verbose`, ptxas's report of registers, spills and memory.
+    """Compile without the cache. Return the cubin and, with `verbose`, ptxas's report of registers, spills and memory.
 
     Raises `CompileError`, with the compiler's log, if the source does not compile or NVRTC is not there.
     """
@@ -212,13 +213,13 @@ def compile_cubin(source: str, constants: Constants, arch: str, *, verbose: bool
 
 
 def header(source: str, constants: Constants, arch: str, version: str) -> dict[str, str]:
-    """What an entry says of itself."""
+    """Return what an entry says about itself."""
     text = " ".join(f"{k}={v}" for k, v in constants)
     return {"kernel": source, "arch": arch, "constants": text, "compiler": version}
 
 
 def pack(cubin: bytes, header: dict[str, str]) -> bytes:
-    """An entry's bytes."""
+    """Return an entry's bytes."""
     body = json.dumps(header, sort_keys=True).encode() + b"\n" + cubin
     return _sum(body) + body
 
@@ -228,7 +229,7 @@ def _sum(body: bytes) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[bytes, dict[str, str]]:
-    """Cubin and header of an entry; ValueError if it is not whole."""
+    """Return the cubin and the header of an entry. Raises ValueError if it is not whole."""
     body = data[len(MAGIC) + 65 :]
     if not data.startswith(_sum(body)):
         raise ValueError("not a whole mm32 cubin: its checksum does not match")
@@ -243,7 +244,7 @@ _warned: set[tuple[Path, int | None]] = set()
 
 
 def _warn_once(folder: Path, error: OSError) -> None:
-    """Once for a folder and a reason: the error's own text may name a temporary file, new every time."""
+    """Warn once for each folder and reason: the error's own text may name a temporary file, which is new every time."""
     if (folder, error.errno) not in _warned:
         _warned.add((folder, error.errno))
         why = error.strerror or error
@@ -251,7 +252,7 @@ def _warn_once(folder: Path, error: OSError) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Puts an entry in place whole. Raises OSError, and leaves nothing half written."""
+    """Put a whole entry in place. Raises OSError, and leaves nothing half written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
@@ -267,7 +268,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def _read(path: Path) -> bytes | None:
-    """The cubin of an entry, None where there is none that is whole."""
+    """Return the cubin of an entry, None if there is no whole one."""
     try:
         found = unpack(path.read_bytes())[0]
     except FileNotFoundError:
@@ -280,13 +281,13 @@ def _read(path: Path) -> bytes | None:
 
 
 def kept(source: str, constants: Constants, arch: str) -> bytes | None:
-    """The compiled kernel, if the cache has it of the compiler that is expected here, which is not loaded to ask; else None."""
+    """Return the compiled kernel if the cache has it from the compiler that is expected here, which is not loaded; else None."""
     expected = expected_version()
     return None if expected is None else _read(cache_dir() / f"{key(source, constants, arch, expected)}.cubin")
 
 
 def cubin(source: str, constants: Constants, arch: str) -> bytes:
-    """The compiled kernel, from the cache or newly made and kept under the version of the compiler that made it."""
+    """Return the compiled kernel, from the cache, or newly made and kept under the version of the compiler that made it."""
     folder, expected = cache_dir(), expected_version()
     if (found := kept(source, constants, arch)) is not None:
         return found
@@ -305,7 +306,7 @@ def cubin(source: str, constants: Constants, arch: str) -> bytes:
 
 
 def entries(folder: Path | None = None) -> list[Entry]:
-    """What a folder, by default the cache's, holds, oldest first; entries that are not whole are left out."""
+    """Return the entries of a folder, by default the cache's, oldest first; entries that are not whole are left out."""
     found = []
     folder = cache_dir() if folder is None else folder
     for path in folder.glob("*.cubin") if folder.is_dir() else []:
@@ -320,8 +321,8 @@ def entries(folder: Path | None = None) -> list[Entry]:
 
 
 def clear() -> tuple[int, list[tuple[Path, str]]]:
-    """Removes what the cache holds (and what a killed process left half written); returns the number of entries removed,
-    and each path that could not be removed, with the reason."""
+    """Remove what the cache holds (and what a killed process left half written). Return the number of entries removed, and each
+    path that could not be removed, with the reason."""
     folder = cache_dir()
     removed = 0
     kept: list[tuple[Path, str]] = []

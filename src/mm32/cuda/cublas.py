@@ -1,4 +1,4 @@
-"""torch's own product on CUDA: kernel "torch". The planner expects it to be faster than mm32's kernels, or none of them runs."""
+"""torch's own product on CUDA: kernel "torch", for when the planner expects it to be the fastest, or no kernel of mm32 runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mm32 import activations, torch_product
 from mm32.gemm import Matrix
 from mm32.plan import Plan
 
-taken_over = False  # torch's own products by mm32.enable: torch.matmul would come back to mm32
+taken_over = False  # whether mm32.enable has taken over torch's own products: torch.matmul would come back to mm32
 
 _precision, _deterministic = torch._C._get_fp32_precision_getter, torch._C._get_deterministic_algorithms
 
-# The kernels themselves, captured before anybody overrides them (mm32.enable does): called, they do not pass autocast.
+# The kernels themselves, captured before anybody overrides them (mm32.enable does). A call of one does not go through autocast.
 
 
 def _kernels(overload: str) -> dict[int, Callable[..., torch.Tensor]]:
-    """By the number of the operands' dimensions."""
+    """Return torch's kernels by the number of the operands' dimensions."""
     return {
         rank: torch.library.get_kernel(f"aten::{name}{overload}", "CUDA").call_boxed
         for rank, name in ((2, "mm"), (3, "bmm"))
@@ -26,24 +26,24 @@ def _kernels(overload: str) -> dict[int, Callable[..., torch.Tensor]]:
     }
 
 
-_PRODUCTS, _NEW = _kernels(".out"), _kernels("")  # into a tensor that is there, and to a new one
+_PRODUCTS, _NEW = _kernels(".out"), _kernels("")  # those that fill an existing tensor, and those that make a new one
 
 
 def offered() -> str | None:
-    """The precision of torch's float32 products where one of them may stand for one of mm32's: "fp32", or None.
+    """Return the precision of torch's float32 products if they may stand in for mm32's: "fp32", or None.
 
-    The user can ask torch for TF32 at any time, which is less than mm32 promises; or for determinism, which cuBLAS promises only
+    The user can ask torch at any time for TF32, which is less than mm32 promises, or for determinism, which cuBLAS promises only
     with a setting of its own.
     """
     return "fp32" if _precision("cuda", "matmul") != "tf32" and not _deterministic() else None
 
 
 class TorchProduct:
-    """A plan of kernel "torch", made ready. It is called as `launch.Executable` is.
+    """A plan of kernel "torch", made ready. It is called like `launch.Executable`.
 
-    A plan that was compared with mm32's kernels, and so has estimates, is of operands and to a result that cuBLAS takes as they
-    lie, while torch's products are fp32: cuBLAS is called with them. Any other one is computed as on the CPU, whatever torch was
-    asked for and for any strides and batch dimensions, and copied to the result.
+    A plan that was compared with mm32's kernels, and so has estimates, has operands and a result with a layout that cuBLAS takes,
+    and torch's products are fp32: cuBLAS is called with them directly. Any other plan is computed as on the CPU, whatever
+    precision torch was asked for, for any strides and batch dimensions, and is copied to the result.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -72,9 +72,9 @@ class TorchProduct:
     def anew(
         self, a: torch.Tensor, b: torch.Tensor, shape: tuple[int, ...], transposed: bool
     ) -> Callable[..., torch.Tensor] | None:
-        """A function of a, b and bias that makes the result, of this shape, by torch's own operator; None where that takes
-        another kernel than the plan's. It is for tensors that lie as these do, and under which the dispatcher has no more to do
-        (`dispatch.guard`). transposed: b is the transposed second operand."""
+        """Return a function of a, b and bias that makes the result, of this shape, by torch's own operator; None if that would
+        use another kernel than the plan's. It is for tensors with the layout of these, for which the dispatcher has nothing more
+        to do (`dispatch.guard`). transposed: b is the transposed second operand."""
         second = b.mT if transposed and b.dim() > 1 else b
         if not self._as_it_lies:
             return None
@@ -91,7 +91,7 @@ class TorchProduct:
             if taken_over:
                 c = multiply(keys, a.view(size) if folds else a, b.mT if transposed else b)
                 c = c if shape == new else c.view(shape)
-            else:  # the same kernel, and what torch.matmul does before it takes less time than views made here
+            else:  # the same kernel: what torch.matmul does before it takes less time than making views here
                 c = by_torch(a, b)
             if bias is not None:
                 c.add_(bias)
@@ -111,7 +111,8 @@ def _seen_as(x: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) ->
 
 
 def _view(batch: tuple[int, ...], rows: int, cols: int, matrix: Matrix) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes and strides of a matrix. A `Matrix` has stride 0 for an axis of one element; here it is one that BLAS takes."""
+    """Return sizes and strides of a matrix. A `Matrix` has stride 0 for an axis of one element; here the stride is one that BLAS
+    takes."""
     row, col = matrix.row, matrix.col
     if rows == 1:
         row = cols if col <= 1 else 1

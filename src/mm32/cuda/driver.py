@@ -1,6 +1,6 @@
-"""The functions of NVIDIA's driver that load and launch kernels, called by ctypes in libcuda, which torch has loaded already.
+"""The functions of NVIDIA's driver that load and launch kernels, called by ctypes in libcuda, which torch has already loaded.
 
-cuda-bindings has them too: to import it takes 50 modules and 12 MB of libraries, and a launch by it takes as long.
+cuda-bindings has them too, but importing it loads 50 modules and 12 MB of libraries, and a launch through it takes as long.
 Signatures, structures and numbers are cuda.h's; a status is 0 or an error.
 """
 
@@ -22,7 +22,7 @@ CLUSTER_DIMENSION, PROGRAMMATIC_STREAM_SERIALIZATION = 4, 6  # CUlaunchAttribute
 
 
 class LaunchAttribute(ctypes.Structure):
-    """struct CUlaunchAttribute: `values` are the first numbers of a union of 64 bytes, which begins after 8."""
+    """struct CUlaunchAttribute: `values` are the first numbers of a union of 64 bytes, which begins at byte 8."""
 
     _fields_ = [("id", c_int), ("pad", c_int), ("values", c_int * 3), ("rest", c_int * 13)]
 
@@ -41,7 +41,7 @@ class LaunchConfig(ctypes.Structure):
 
 
 def attributes(dependent: bool, cluster: int) -> ctypes.Array[LaunchAttribute]:
-    """Of a launch. dependent: it may start while the one before it runs. cluster: blocks of a cluster."""
+    """Return the attributes of a launch. dependent: it may start while the one before it runs. cluster: blocks in a cluster."""
     made = [LaunchAttribute(PROGRAMMATIC_STREAM_SERIALIZATION, 0, (c_int * 3)(1))] if dependent else []
     made += [LaunchAttribute(CLUSTER_DIMENSION, 0, (c_int * 3)(cluster, 1, 1))] if cluster > 1 else []
     return (LaunchAttribute * len(made))(*made)
@@ -65,8 +65,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 @functools.cache
 def library() -> Any:
-    """libcuda. Its cuLaunchKernelEx has no signature, which makes a call of it faster: it takes a LaunchConfig by reference and
-    c_void_p. Raises `LaunchError` where there is no driver."""
+    """Return libcuda. Its cuLaunchKernelEx has no signature, which makes calls faster: it takes a LaunchConfig by reference and
+    c_void_p. Raises `LaunchError` if there is no driver."""
     try:
         found = ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -79,7 +79,7 @@ def library() -> Any:
 
 
 def name(status: int) -> str:
-    """A status in the driver's words: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)."""
+    """Return a status in the driver's words, such as CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)."""
     said = []
     for function in (library().cuGetErrorName, library().cuGetErrorString):
         text = c_char_p()
@@ -89,32 +89,32 @@ def name(status: int) -> str:
 
 
 def load(cubin: bytes) -> tuple[int, int]:
-    """(status, library) of a cubin. The driver copies what it keeps of it."""
+    """Load a cubin and return (status, library). The driver copies what it keeps of the cubin."""
     made = c_void_p()
     return library().cuLibraryLoadData(ctypes.byref(made), cubin, None, None, 0, None, None, 0), made.value or 0
 
 
 def kernel(loaded: int, entry: str) -> tuple[int, int]:
-    """(status, kernel) of a library."""
+    """Return (status, kernel) of an entry of a library."""
     found = c_void_p()
     return library().cuLibraryGetKernel(ctypes.byref(found), loaded, entry.encode()), found.value or 0
 
 
 def function(kernel: int) -> tuple[int, int]:
-    """(status, function) of a kernel in the current context, where it is loaded if it was not yet."""
+    """Return (status, function) of a kernel in the current context, and load it there if it was not yet."""
     found = c_void_p()
     return library().cuKernelGetFunction(ctypes.byref(found), kernel), found.value or 0
 
 
 def set_attribute(kernel: int, index: int, attribute: int, value: int) -> int:
-    """Status of setting an attribute of a kernel on the device with this index."""
+    """Set an attribute of a kernel on the device with this index and return the status."""
     device = c_int()
     status = library().cuDeviceGet(ctypes.byref(device), index)
     return status or library().cuKernelSetAttribute(attribute, value, kernel, device)
 
 
 def read_global(loaded: int, variable: str, into: ctypes.Array) -> int:
-    """Status of copying a library's variable to the host."""
+    """Copy a library's variable to the host and return the status."""
     address, size = c_void_p(), c_size_t()
     status = library().cuLibraryGetGlobal(ctypes.byref(address), ctypes.byref(size), loaded, variable.encode())
     return status or library().cuMemcpyDtoH_v2(into, address, min(size.value, ctypes.sizeof(into)))

@@ -67,7 +67,7 @@ def _matrix(matrix: Matrix) -> _Matrix:
 
 
 def _template(gemm: Gemm) -> _Problem:
-    """The problem with everything but the pointers."""
+    """Return the problem with everything but the pointers."""
     return _Problem(
         gemm.m,
         gemm.n,
@@ -84,7 +84,7 @@ def _template(gemm: Gemm) -> _Problem:
 
 
 def _params(problem: _Problem, space: Workspace, base: int, base_a: int, base_b: int) -> _Params:
-    """The argument for a workspace at `base`, with the packed forms of A and B at `base_a` and `base_b`."""
+    """Return the argument for a workspace at `base`, with the packed forms of A and B at `base_a` and `base_b`."""
 
     def pair(offsets: tuple[int, int]) -> object:
         return _pair(base_a + offsets[0], base_b + offsets[1])
@@ -105,7 +105,7 @@ def _params(problem: _Problem, space: Workspace, base: int, base_a: int, base_b:
 
 @functools.cache
 def card_of(index: int) -> Card:
-    """The card with this index, as a planner sees it."""
+    """Return the card with this index, as a planner sees it."""
     p = torch.cuda.get_device_properties(index)
     return cards.from_properties(
         p.name,
@@ -120,7 +120,7 @@ def card_of(index: int) -> Card:
 
 
 def _check(status: int, what: str) -> None:
-    """That a driver call succeeded.
+    """Check that a driver call succeeded.
 
     Raises `LaunchError`, which names the status; in a forked child of a process that used CUDA, torch's RuntimeError for that.
     """
@@ -135,7 +135,7 @@ def _check(status: int, what: str) -> None:
 
 
 def _checked(result: tuple[int, int], what: str) -> int:
-    """The handle of a driver call's (status, handle)."""
+    """Return the handle of a driver call's (status, handle), after a `_check` of the status."""
     _check(result[0], what)
     return result[1]
 
@@ -148,7 +148,7 @@ class _Loaded:
 
 _kernels: dict[tuple, _Loaded] = {}
 _lock = threading.RLock()
-_Code = tuple[str, compiler.Constants]  # what a cubin is made of, but for the architecture
+_Code = tuple[str, compiler.Constants]  # what a cubin is compiled from, but for the architecture
 
 
 def _at(launch: Launch, arch: str, index: int) -> tuple:
@@ -160,20 +160,20 @@ def _not_loaded(plan: Plan, arch: str, index: int) -> tuple[Launch, ...]:
 
 
 def _cubins(launches: tuple[Launch, ...], arch: str) -> dict[_Code, bytes]:
-    """The cubins of launches, without those that came with the package. What has to be compiled is compiled side by side, which
-    NVRTC allows: the launches of a plan take 2.5 to 3.1 s one after another."""
+    """Return the cubins of launches, without those that came with the package. What has to be compiled is compiled in parallel,
+    which NVRTC allows: the launches of a plan take 2.5 to 3.1 s one after another."""
     wanted = {(launch.source, launch.constants): None for launch in launches}
     here = [code for code in wanted if not prebuilt.path(code[0], code[1], arch).exists()]
     kept = {code: compiler.kept(code[0], code[1], arch) for code in here}
     made = {code: data for code, data in kept.items() if data is not None}
     missing = [code for code in here if code not in made]
     if len(missing) > 1:
-        compiler.compiler_version()  # loads NVRTC, once: its bindings are not made for several threads doing that
+        compiler.compiler_version()  # loads NVRTC once: its bindings are not safe if several threads do that
         try:
             with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1), "mm32-compile") as pool:
                 futures = {code: pool.submit(compiler.cubin, code[0], code[1], arch) for code in missing}
             return made | {code: future.result() for code, future in futures.items()}
-        except RuntimeError as error:  # no thread may be started: the interpreter ends, or a limit is reached
+        except RuntimeError as error:  # no thread can be started: the interpreter is ending, or a limit is reached
             if isinstance(error, CompileError):
                 raise
             log.info("kernels are compiled one after another: %s", error)
@@ -181,13 +181,13 @@ def _cubins(launches: tuple[Launch, ...], arch: str) -> dict[_Code, bytes]:
 
 
 def _library(launch: Launch, arch: str, cubins: dict[_Code, bytes], what: str) -> int:
-    """The loaded cubin of a launch: of those at hand, or the one that came with the package, unless the driver refuses that. The
-    device's context is current."""
+    """Load the cubin of a launch and return the library: one of `cubins`, or the one that came with the package, unless the
+    driver refuses that; otherwise it is compiled. The device's context has to be current."""
     code = cubins.get((launch.source, launch.constants))
     if code is None and (built := prebuilt.find(launch.source, launch.constants, arch)) is not None:
         try:
             library = _checked(driver.load(built), what)
-            # The driver may load lazily, and say only now that it cannot.
+            # The driver may load lazily, and report only now that it cannot.
             _checked(driver.function(_checked(driver.kernel(library, launch.entry), what)), what)
             return library
         except LaunchError as error:
@@ -196,7 +196,7 @@ def _library(launch: Launch, arch: str, cubins: dict[_Code, bytes], what: str) -
 
 
 def _kernel(launch: Launch, arch: str, index: int, what: str, cubins: dict[_Code, bytes]) -> _Loaded:
-    """The loaded kernel, ready on device `index` (its shared memory allowed)."""
+    """Return the loaded kernel, ready on device `index` (its shared memory allowed)."""
     at = _at(launch, arch, index)
     found = _kernels.get(at)
     if found is not None:
@@ -211,7 +211,7 @@ def _kernel(launch: Launch, arch: str, index: int, what: str, cubins: dict[_Code
             size = driver.MAX_DYNAMIC_SHARED_SIZE_BYTES
             _check(driver.set_attribute(kernel, index, size, launch.shared), f"{what}: {launch.shared} bytes shared")
         if launch.takes_workspace:
-            # Blocks of different kernels run on one multiprocessor at once only if they divide its memory alike.
+            # Blocks of different kernels run on one multiprocessor at once only if they divide its memory in the same way.
             _check(driver.set_attribute(kernel, index, driver.PREFERRED_SHARED_MEMORY_CARVEOUT, 100), what)
         _kernels[at] = _Loaded(library, kernel)
         return _kernels[at]
@@ -223,8 +223,8 @@ _TIER_SOURCE, _TIER_COUNTERS = "emulated/fallback.cu", "mm32_tier_calls"
 
 
 def tier_calls() -> dict[str, int]:
-    """Calls of emulated kernels in this process, replays of CUDA graphs among them, by the tier that computed the result; and in
-    how many calls tiles, or rows, columns and single elements, were recomputed by multiply-adds.
+    """Return the number of calls of emulated kernels in this process, replays of CUDA graphs included, by the tier that computed
+    the result; and in how many calls tiles, or rows, columns and single elements, were recomputed by multiply-adds.
 
     Waits for the devices that have run such kernels.
     """
@@ -248,13 +248,13 @@ def _what(plan: Plan, launch: Launch) -> str:
     )
 
 
-# Where the pointers of a problem stand in the words of an argument.
+# The positions of a problem's pointers among the words of an argument.
 _A, _B, _C, _BIAS = (getattr(_Problem, name).offset // 8 for name in ("a", "b", "c", "bias"))
 _empty = dispatch.EMPTY["cuda"]
 
 
 def _absent(index: int = -1) -> int:
-    """In a torch that was built without CUDA."""
+    """Stand in for torch's functions in a torch that was built without CUDA."""
     return -1
 
 
@@ -264,16 +264,16 @@ _Bases = tuple[int, int, int]  # addresses: of the workspace, and of the packed 
 
 
 def _words(structure: ctypes.Structure) -> array:
-    """An argument as 64-bit words: what one Python call changes of it in 40 ns, where a field of a structure takes 300."""
+    """Return an argument as 64-bit words: to change one takes a Python call 40 ns, to change a field of a structure 300 ns."""
     return array("Q", bytes(structure))
 
 
 class _Argument:
-    """A kernel's argument but for its addresses, and which of its words are in the workspace."""
+    """A kernel's argument without its addresses, and which of its words are addresses in the workspace or a packed operand."""
 
     def __init__(self, problem: _Problem, space: Workspace | None) -> None:
         self.words = _words(problem if space is None else _params(problem, space, 0, 0, 0))
-        self.moved: list[tuple[int, int, int]] = []  # word, which of the bases it is from, offset
+        self.moved: list[tuple[int, int, int]] = []  # which word, from which of the bases, and its offset
         if space is not None:
             for which in range(3):
                 other = _words(_params(problem, space, *(int(base == which) for base in range(3))))
@@ -281,7 +281,7 @@ class _Argument:
 
 
 class _Filled:
-    """The arguments and configurations of a plan's launches, in memory that the driver reads. One call uses them at a time."""
+    """The arguments and configurations of a plan's launches, in memory that the driver reads. One call at a time uses them."""
 
     def __init__(self, arguments: list[_Argument], steps: list[tuple[Launch, int, int, int]]) -> None:
         self.stream = 0
@@ -303,7 +303,7 @@ class _Filled:
             self.launches.append(tuple(ctypes.c_void_p(address) for address in addresses))
 
     def move(self, stream: int, bases: _Bases | None) -> None:
-        """To another stream or workspace."""
+        """Switch to another stream or workspace."""
         if stream != self.stream:
             for config in self._configs:
                 config.stream = stream
@@ -316,21 +316,20 @@ class _Filled:
 
 
 class Executable:
-    """A plan made ready for one device: its kernels are loaded, their arguments are filled in but for the pointers.
+    """A plan made ready for one device: its kernels are loaded, and their arguments are filled in except for the pointers.
 
-    Calling it is what an eager matmul costs on the host, so whatever can be looked up or formatted beforehand is.
+    Calling it is what an eager matmul costs on the host, so everything that can be looked up or formatted beforehand is.
     """
 
     def __init__(self, plan: Plan, index: int) -> None:
         self.plan, self.index = plan, index
         self._launch = driver.library().cuLaunchKernelEx
         arch = plan.card.arch
-        self._steps: list[
-            tuple[Launch, int, int, int]
-        ] = []  # a launch, its kernel, its blocks and which argument it takes
+        # of each launch: the launch, its kernel, its number of blocks, and which argument it takes
+        self._steps: list[tuple[Launch, int, int, int]] = []
         with torch.cuda.device(index):
             cubins: dict[_Code, bytes] = {}
-            if _not_loaded(plan, arch, index):  # else another thread's compilation is not waited for
+            if _not_loaded(plan, arch, index):  # otherwise do not wait for another thread's compilation
                 torch.cuda.set_device(index)  # makes its context current in a thread that has not used CUDA yet
                 with _lock:
                     cubins = _cubins(_not_loaded(plan, arch, index), arch)
@@ -345,8 +344,8 @@ class Executable:
         space = plan.workspace
         self._size = None if space is None else (space.bytes,)
         self._prepacked = (False, False) if space is None else space.prepacked
-        # Those that no call uses now. A call takes one off the list and puts it back, which are single steps for other threads,
-        # and for a signal's handler that multiplies; there are as many as calls at once.
+        # The ones that no call uses now. A call takes one off the list and puts it back. Both are atomic for other threads, and
+        # for a signal handler that multiplies. There are as many as there were calls at once.
         self._free: list[_Filled] = []
 
     def __call__(
@@ -358,7 +357,7 @@ class Executable:
         packed_a: torch.Tensor | None = None,
         packed_b: torch.Tensor | None = None,
     ) -> None:
-        """Launches the plan on the current stream of the device.
+        """Launch the plan on the current stream of the device.
 
         The tensors are those that the plan's Gemm describes, and the memory of the operands that it takes prepacked. The
         workspace comes from torch's allocator and goes back to it in the stream's order.
@@ -380,7 +379,7 @@ class Executable:
         packed_a: torch.Tensor | None = None,
         packed_b: torch.Tensor | None = None,
     ) -> None:
-        """The same with the tensors' addresses (`bias` is 0 for none), where the plan's device is the current one."""
+        """Launch the plan with the tensors' addresses (`bias` is 0 for none). The plan's device has to be the current one."""
         if self._size is None:
             self._start(a, b, bias, out, None)
             return
@@ -391,12 +390,12 @@ class Executable:
         self._start(a, b, bias, out, (base, base_a, base_b))
 
     def pack(self, operand: torch.Tensor) -> torch.Tensor:
-        """Launches a plan that packs an operand (plan.pack); returns the plan's workspace, which holds it packed."""
+        """Launch a plan that packs an operand (plan.pack), and return the plan's workspace, which holds it packed."""
         assert self._size is not None
         with torch.cuda.device(self.index):
-            # Zeros: no kernel writes what lies between the parts, and it is to be the same each time.
+            # Zeros: no kernel writes what lies between the parts, which has to be the same each time.
             memory = torch.zeros(self._size, dtype=torch.uint8, device=operand.device)
-            at = operand.data_ptr()  # of both: the other has no rows, and is not read
+            at = operand.data_ptr()  # for both operands: the other has no rows and is not read
             self._start(at, at, 0, 0, (memory.data_ptr(),) * 3)
         return memory
 
@@ -417,7 +416,7 @@ class Executable:
         self._free.append(filled)
 
     def _again(self, status: int, filled: _Filled, arguments: tuple[ctypes.c_void_p, ...]) -> None:
-        """A launch that failed, once more where it may succeed."""
+        """Repeat a launch that failed if it may succeed now. Raises `LaunchError` if it fails."""
         if status == driver.INVALID_CONTEXT:
             torch.cuda.set_device(self.index)  # a thread that has not used CUDA yet: binds the device's context to it
             status = self._launch(*arguments, None)

@@ -1,4 +1,4 @@
-"""A plan as one Python file with the CUDA C++ inside. Names only; in the order in which to read: script, cuda, host, python."""
+"""Exports a plan as one Python file with the CUDA C++ inside. Only names here; the order to read: script, cuda, host, python."""
 
 import sys
 from types import ModuleType
@@ -9,7 +9,7 @@ __all__ = ["export", "export_script", "write"]
 
 
 class _Package(ModuleType):
-    """So that a call of the package, in the place of its function of the same name, says where the function is."""
+    """A package that, when it is called in place of its function of the same name, says where that function is."""
 
     def __call__(self, *_: object, **__: object) -> object:
         raise TypeError("mm32.export is a package: call mm32.export.export with a layout and the sizes m, n and k")

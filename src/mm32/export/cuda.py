@@ -1,9 +1,9 @@
-"""The kernels of a plan as one translation unit: the sources of its launches, which were written to be compiled apart, and their
-headers.
+"""Writes the kernels of a plan as one translation unit: the sources of its launches, which were written to be compiled apart,
+and their headers.
 
-A header on which constants have no effect stands once, as it is. Each source, and each header on which they have one, is a
-namespace: constants are constexpr numbers in it, and `using namespace` stands for #include. All launches share the namespace of a
-header, unless their constants make its text or its numbers differ. Then there are several, and their names tell them apart.
+A header on which constants have no effect appears once, unchanged. Each source, and each header on which they have an effect,
+becomes a namespace: constants are constexpr numbers in it, and `using namespace` replaces #include. All launches share the
+namespace of a header, unless their constants make its text or its numbers differ. Then there are several, with different names.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from mm32.plan import Constants, Launch, Plan
 INCLUDE = re.compile(r'^#include "([\w./]+)"\n', re.M)
 DIRECTIVE = re.compile(r"#\s*(\w+)\b(.*)")
 CONSTANT = re.compile(r"MM32_([A-Z][A-Z0-9_]*)")
-MACRO = re.compile(r"^#define (\w+)", re.M)  # of a header's own
+MACRO = re.compile(r"^#define (\w+)", re.M)  # a macro that a header defines itself
 OPENING = re.compile(r"(?://.*\n)*")  # the comment that a file begins with
-C_NAMES = re.compile(r'^extern "C" \{\n(.*?)^\}\n|^extern "C" (?=__global__)', re.M | re.S)  # they ignore namespaces
+# Names with C linkage, which ignore namespaces.
+C_NAMES = re.compile(r'^extern "C" \{\n(.*?)^\}\n|^extern "C" (?=__global__)', re.M | re.S)
 ARITHMETIC = re.compile(r"(?:\d+|and|or|[=!<>]=|[-+*%<>()\s])+")
 RULE = f"// {'-' * 117}\n"
 
@@ -30,9 +31,9 @@ RULE = f"// {'-' * 117}\n"
 class Part:
     """A header or a source as some launches need it. Parts are equal if they are the same C++.
 
-    text: without the branches that the constants rule out, and without its #include lines. values: of the constants that the text
-    still names. includes: what it includes. chosen_by: constants that only ruled branches out. decided_by: all constants that
-    have an effect on it or on what it includes.
+    `text`: the file without the branches that the constants rule out, and without its #include lines. `values`: the constants
+    that the text still names. `includes`: the parts that it includes. `chosen_by`: the constants that only rule branches out.
+    `decided_by`: all constants that have an effect on it or on what it includes.
     """
 
     name: str
@@ -44,10 +45,10 @@ class Part:
 
 
 def read(source: str, constants: Constants) -> Part:
-    """The source with these constants, and what it includes.
+    """Return the source with these constants, and what it includes.
 
-    Raises ValueError if a file uses a constant that is not given, which the preprocessor would take as 0, or one in a directive
-    that is not understood.
+    Raises ValueError if a file uses a constant that is not given, which the preprocessor would take as 0, or uses one in a
+    directive that is not understood.
     """
     values, own = dict(constants), set[str]()
     known: dict[str, tuple[Part, ...]] = {}
@@ -56,7 +57,7 @@ def read(source: str, constants: Constants) -> Part:
         return tuple((name, value) for name, value in constants if name in names)
 
     def parts(name: str) -> tuple[Part, ...]:
-        """What #include makes of a file: its part, or its includes' if the constants leave only comments of it."""
+        """Return what an #include of a file becomes: its part, or those of its includes if the constants leave only comments."""
         if name not in known:
             whole = (compiler.KERNEL_DIR / name).read_text()
             text = resolve(whole, values)
@@ -82,12 +83,12 @@ def _code(text: str) -> str:
 
 
 def resolve(text: str, values: dict[str, int]) -> str:
-    """A file's text without the branches that the constants rule out, and so without what only those include.
+    """Return a file's text without the branches that the constants rule out, and so without what only those include.
 
     Raises ValueError for a directive that asks for constants in a way that is not understood.
     """
     kept = []
-    # Of each #if around: whether a branch was kept, and whether this one is; None where no constant decides.
+    # For each enclosing #if: whether a branch was kept so far, and whether this one is; None where no constant decides.
     frames: list[tuple[bool, bool] | None] = []
     for line in text.splitlines(keepends=True):
         if directive := DIRECTIVE.match(_code(line)):
@@ -115,7 +116,7 @@ def resolve(text: str, values: dict[str, int]) -> str:
 
 
 def _holds(condition: str, values: dict[str, int]) -> bool:
-    """A condition of #if on constants alone."""
+    """Return whether a condition of #if on constants alone holds. Raises ValueError for any other condition."""
     missing = set(CONSTANT.findall(condition)) - values.keys()
     numbers = CONSTANT.sub(lambda found: str(values.get(found[1])), condition)
     python = re.sub(r"!\s*(\d+)", r"(\1 == 0)", numbers).replace("&&", " and ").replace("||", " or ").strip()
@@ -128,9 +129,9 @@ def _holds(condition: str, values: dict[str, int]) -> bool:
 
 
 def translation_unit(plan: Plan) -> tuple[str, dict[Launch, str]]:
-    """The plan's kernels as C++, and the name of each launch's kernel in it.
+    """Return the plan's kernels as C++, and the name of each launch's kernel in it.
 
-    Raises ValueError where a source cannot be written so (`read`).
+    Raises ValueError if a source cannot be written this way (`read`).
     """
     sources = {launch: read(launch.source, launch.constants) for launch in plan.launches}
     every = list(dict.fromkeys(part for source in sources.values() for part in _in_order(source)))
@@ -141,14 +142,14 @@ def translation_unit(plan: Plan) -> tuple[str, dict[Launch, str]]:
 
 
 def _in_order(part: Part) -> Iterator[Part]:
-    """A part after all that it includes."""
+    """Yield all that a part includes, then the part."""
     for included in part.includes:
         yield from _in_order(included)
     yield part
 
 
 def _namespaces(parts: list[Part], sources: set[Part]) -> dict[Part, str]:
-    """The parts that are namespaces, with their names: simt for fma/simt.cu, simt_cuh for fma/simt.cuh."""
+    """Return the parts that become namespaces, with their names: simt for fma/simt.cu, simt_cuh for fma/simt.cuh."""
     forms: dict[str, list[Part]] = {}
     for part in parts:
         forms.setdefault(part.name, []).append(part)
@@ -162,7 +163,7 @@ def _namespaces(parts: list[Part], sources: set[Part]) -> dict[Part, str]:
 
 
 def _difference(part: Part, alike: list[Part]) -> str:
-    """What tells a part from the others of its file: one constant if that suffices, PRODUCTS before others."""
+    """Return a name that tells a part from the others of its file: one constant if that suffices, preferably PRODUCTS."""
     forms, form = [dict(other.decided_by) for other in alike], dict(part.decided_by)
     different = [name for name in form if len({other.get(name) for other in forms}) > 1]
     alone = [name for name in different if len({other.get(name) for other in forms}) == len(forms)]
@@ -171,8 +172,8 @@ def _difference(part: Part, alike: list[Part]) -> str:
 
 
 def _written(part: Part, spaces: dict[Part, str], alone: bool) -> str:
-    """A part as it stands in the file: its opening comment, then its code, in its namespace if it has one. Unless it is the only
-    one of its file, its macros end with it."""
+    """Return a part as it appears in the exported file: its opening comment, then its code, in its namespace if it has one.
+    Unless it is the only part of its file, its macros are undefined after it."""
     opening = OPENING.match(part.text)
     assert opening is not None
     code = part.text[opening.end() :].lstrip("\n")

@@ -1,4 +1,4 @@
-"""The C++ of an exported file that launches its kernels: each launch of the plan as a call, and its argument as assignments."""
+"""Writes the C++ with which an exported file launches its kernels: each launch as a call, and its argument as assignments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORKSPACE = """\
 
 
 def fields(plan: Plan) -> dict[str, str]:
-    """The template's fields: the kernels, their launches, and the workspace on its way to them."""
+    """Return the template's fields for the kernels, for their launches, and for passing the workspace to them."""
     kernels, names = cuda.translation_unit(plan)
     if '"""' in kernels:
         raise ValueError(f'a source of kernel {plan.kernel!r} holds """, which ends the string that a file keeps it in')
@@ -44,7 +44,7 @@ def fields(plan: Plan) -> dict[str, str]:
 
 
 def _params(name: str, space: Workspace) -> str:
-    """A variable of struct Params for a workspace."""
+    """Return C++ that makes a variable of struct Params for a workspace."""
     lines = [f"    Params {name}{{}};", f"    {name}.p = p;"]
     for field in PARAMS:
         value = getattr(space, field.name)

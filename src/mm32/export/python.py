@@ -1,4 +1,4 @@
-"""The Python of an exported file: names, shapes and their checks, which sizes and strides it takes, and the model."""
+"""Writes the Python of an exported file: names, shapes and their checks, which sizes and strides it takes, and the model."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from mm32.plan import Plan
 
 
 def fields(plan: Plan, layout: str, linear: bool) -> dict[str, str]:
-    """The template's fields, for contiguous operands in `layout`; with `linear` the model is a layer."""
+    """Return the template's fields for contiguous operands in `layout`; with `linear` the model is a layer."""
     return {**_operands(plan, layout, linear), **_sizes(plan), **_alignment(plan, layout)}
 
 
 def _operands(plan: Plan, layout: str, linear: bool) -> dict[str, str]:
-    """What the Python says: names, shapes, checks of shapes, and the model."""
+    """Return the fields for names, shapes, checks of shapes, and the model."""
     g, a_letter, b_letter, bias = plan.gemm, layout[0], layout[1], plan.gemm.bias is not None
     a, b = ("x", "weight") if linear else ("A", "B")
     a_axes = "(M, K)" if a_letter == "n" else "(K, M)"
@@ -58,9 +58,10 @@ LINES = "A slice is read where it lies; of an operand whose rows are not contigu
 
 
 def _sizes(plan: Plan) -> dict[str, str]:
-    """Which sizes the file takes. With a workspace, the plan's only. Otherwise any, except that 16-byte loads and stores need
-    multiples of 4. All other constants decide how fast a kernel is for a layout; its results are right for any strides."""
-    if plan.workspace is not None or plan.kernel == "direct":  # whose clusters share a K that is long enough
+    """Return the fields that say which sizes the file takes: with a workspace, or from the kernel "direct", the plan's only.
+    Otherwise any, except that 16-byte loads and stores need multiples of 4. All other constants decide how fast a kernel is for
+    a layout; its results are right for any strides."""
+    if plan.workspace is not None or plan.kernel == "direct":  # direct: its clusters share a K that is long enough
         return {
             "SIZES": "M=@M@ N=@N@ K=@K@, no other: launches depend on them. For other sizes, export\n"
             "            another file.",
@@ -83,8 +84,8 @@ def _sizes(plan: Plan) -> dict[str, str]:
 
 
 def _vector_loads(plan: Plan) -> dict[str, str]:
-    """The axis along which an operand is read 16 bytes at a time, for those that are: {"A": "M" or "K", "B": "N" or "K"}.
-    Constants A_LOAD and B_LOAD, or LOAD of the operand SIDE, say so: 0 along its rows (A's M, B's N), 2 along K.
+    """Return the axis along which an operand is read 16 bytes at a time, for those that are: {"A": "M" or "K", "B": "N" or "K"}.
+    The constants A_LOAD and B_LOAD, or LOAD of the operand SIDE, say so: 0 is along its rows (A's M, B's N), 2 along K.
 
     Raises ValueError if launches read one operand along different axes.
     """
@@ -102,14 +103,14 @@ def _vector_loads(plan: Plan) -> dict[str, str]:
 
 
 def _load(constants: dict[str, int], operand: str) -> int:
-    """How an operand is copied, -1 if no constant says so. Where a kernel has them change places, its A_LOAD is B's."""
+    """Return how an operand is copied, -1 if no constant says so. If a kernel swaps the operands, its A_LOAD is for B."""
     place = {"A": "B", "B": "A"}[operand] if constants.get("SWAPPED") else operand
     return constants.get(f"{place}_LOAD", -1)
 
 
 def _lines(plan: Plan, layout: str) -> str:
-    """What kernels need beside: lines that are contiguous where they are read whole at any alignment (loads 4 and 5); `direct` no
-    long strides."""
+    """Return the code for what kernels need besides: contiguous lines if they are read whole at any alignment (loads 4 and 5),
+    and short strides for kernels that read operands in place."""
     constants, text = dict(plan.launches[0].constants), ""
     # Kernels that split what they read have 32 bits for offsets in a tile.
     in_place = plan.kernel == "direct" or any(dict(launch.constants).get("INLINE_PACK") for launch in plan.launches)
@@ -127,7 +128,7 @@ def _lines(plan: Plan, layout: str) -> str:
 
 
 def _alignment(plan: Plan, layout: str) -> dict[str, str]:
-    """What 16-byte loads need: a copy of an operand whose strides or address do not allow them."""
+    """Return the fields for what 16-byte loads need: a copy of an operand whose strides or address do not allow them."""
     loads = _vector_loads(plan)
     stored = {"A": "K" if layout[0] == "n" else "M", "B": "N" if layout[1] == "n" else "K"}  # the contiguous axis
     copied = (
@@ -144,7 +145,7 @@ def _alignment(plan: Plan, layout: str) -> dict[str, str]:
         "OPERANDS": copied,
         "ALIGNED": ALIGNED.lstrip("\n") if loads else "",
         "ALIGN": "".join(
-            # Only an operand of one row or one column may be read along another axis than the stored one: as its transpose.
+            # Only an operand of one row or one column may be read along an axis other than the stored one: by its transpose.
             f"    @{name}@ = _aligned(@{name}@)\n"
             if stored[name] == axis
             else f"    @{name}@ = _aligned(@{name}@.T).T\n"

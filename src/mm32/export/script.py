@@ -22,7 +22,7 @@ from mm32.plan import Card, Plan
 from mm32.plan.card import OLDEST
 
 TEMPLATE = Path(__file__).with_name("template.py.txt")
-WRAP = textwrap.TextWrapper(120, initial_indent=" " * 4, subsequent_indent=" " * 15)  # under explain()'s words
+WRAP = textwrap.TextWrapper(120, initial_indent=" " * 4, subsequent_indent=" " * 15)  # aligned with explain()'s words
 
 
 def export(
@@ -45,20 +45,20 @@ def export(
             ends with n, (N, K) for t. forward takes (A, B), or (A, B, bias) with a bias of shape (N,), all float32.
         m: rows of the result, M.
         n: columns of the result, N.
-        k: how long its sums are, K.
+        k: length of the sums, K.
         bias: whether a bias of shape (N,) is added.
         activation: applied last; None for none.
-        precision: as of `mm32.matmul`.
+        precision: as for `mm32.matmul`.
         kernel: one of `mm32.plan.KERNELS`, or "auto" for the one that is estimated to be the fastest.
         device: the card to plan for, by default torch's current one, or an H200 where there is none. Others by name:
             `mm32.plan.card.named`.
         linear: for layout nt: ModelNew holds weight (N, K) and, with `bias`, bias (N,) as its parameters, and forward takes
             x (M, K).
 
-    The file's workspace is not limited (`mm32.set_workspace_limit`): a product in blocks is many plans.
+    The file's workspace is not limited (`mm32.set_workspace_limit`): a product in blocks would need many plans.
 
-    Raises ValueError for an unknown layout, activation, precision or kernel, and for sizes with which nothing is multiplied;
-    `mm32.plan.Unplannable` for a kernel that cannot run on the card.
+    Raises ValueError for an unknown layout, activation, precision or kernel, and for a size of 0, with which nothing is
+    multiplied; `mm32.plan.Unplannable` for a kernel that cannot run on the card.
 
     Example:
         >>> from mm32.plan import card
@@ -72,10 +72,10 @@ def export(
 
 
 def export_script(plan: Plan, layout: str, *, linear: bool = False) -> str:
-    """`export` for a plan that is made, of contiguous operands in `layout` (`mm32.gemm.from_layout`).
+    """Export an existing plan for contiguous operands in `layout` (`mm32.gemm.from_layout`), as `export` does.
 
-    Raises ValueError for a plan that no file can hold: of other operands, of packed ones, without launches, or of sizes with
-    which nothing is multiplied.
+    Raises ValueError for a plan that no file can hold: one for other operands, for packed ones, in blocks, without launches, or
+    with a size of 0, with which nothing is multiplied.
     """
     g = plan.gemm
     options = {"bias": g.bias is not None, "activation": g.activation, "precision": g.precision}
@@ -107,20 +107,20 @@ def export_script(plan: Plan, layout: str, *, linear: bool = False) -> str:
 
 
 def write(path: Path, text: str, *, force: bool = False) -> None:
-    """Writes the file. Raises FileExistsError if there is one, unless `force`."""
+    """Write the file. Raises FileExistsError if it exists, unless `force`."""
     with open(path, "w" if force else "x") as file:
         file.write(text)
 
 
 def _fill(template: str, fields: dict[str, str]) -> str:
-    """Replaces @NAME@ by fields["NAME"], and again in what that brought; a name that is no field stays."""
+    """Replace each @NAME@ by fields["NAME"], and again in the text that this brings in; a name that is not a field stays."""
     while (filled := re.sub(r"@([A-Z_]+)@", lambda found: fields.get(found[1], found[0]), template)) != template:
         template = filled
     return template
 
 
 def _about(plan: Plan, layout: str, linear: bool) -> dict[str, str]:
-    """What the file says of itself: the plan, the card that it needs, and the commands that write it and others."""
+    """Return what the file says about itself: the plan, the card that it needs, and the commands that write it and others."""
     from mm32 import __version__  # here, so that mm32/__init__.py may import this module
 
     # A kernel that runs on cards of the oldest compute capability runs on all later ones.
@@ -141,7 +141,7 @@ def _about(plan: Plan, layout: str, linear: bool) -> dict[str, str]:
 
 
 def _options(plan: Plan, linear: bool, kernel: str | None) -> str:
-    """Those of the command that writes this file, after its sizes and layout; with no kernel, for the one that is then best."""
+    """Return the options of the command that writes this file, after its sizes and layout. Without a kernel it picks the best."""
     g = plan.gemm
     words = [f"--kernel {kernel}"] if kernel else []
     words += ["--linear"] if linear else []

@@ -1,14 +1,15 @@
 """A model of the tensor-core kernels' arithmetic in numpy, and the gauges that errors are measured with. No torch, no card.
 
-The schemes: a row of A (a column of B) is scaled by a power of two and split, and tensor cores add up products of the parts;
-their sums are promoted, added to fp32 registers, every 64 of K (kernel "tensorcore"; 16 for short K) or 32 ("mma"); the scale is
-undone at the end.
+The schemes: a row of A (a column of B) is scaled by a power of two and split, and tensor cores add up products of the parts.
+Their sums are promoted, that is, added to fp32 registers, every 64 of K (kernel "tensorcore"; 16 for short K) or 32 ("mma"). The
+scale is undone at the end.
 
-- fp16x3: x = hi + lo in fp16; lo*hi, hi*lo and hi*hi. With a scaled lo, lo = fp16(2^11 (x - hi)), for rows that span more.
-- bf16x6: x = hi + mid + lo in bf16, without error; the six products of parts that are larger than 2^-24 of a*b.
+- fp16x3: x = hi + lo in fp16; the products are lo*hi, hi*lo and hi*hi. With a scaled lo, lo = fp16(2^11 (x - hi)), for rows that
+  span more.
+- bf16x6: x = hi + mid + lo in bf16, without error; the products are the six whose size is more than 2^-24 of a*b.
 - fp16, for precision "tf32": hi alone, and no promotion.
 
-`decision` and `cancellation` beside this file model which of them the card chooses, and what multiply-adds recompute.
+`decision` and `cancellation` beside this file model which scheme the card chooses, and what multiply-adds recompute.
 docs/numerics.md has the argument; the kernels are in cuda/kernels/emulated (and common/reduce.cu).
 
 Sources. Splitting fp32 into fp16 pairs for tensor cores: Markidis, Der Chien, Laure, Peng, Vetter, "NVIDIA Tensor Core
@@ -19,8 +20,8 @@ datatype for higher-precision computations", ARITH 2019. How tensor cores add: F
 behavior of NVIDIA tensor cores", PeerJ Computer Science 7:e330, 2021; for Hopper, Khattak and Mikaitis, "Accurate models of
 NVIDIA tensor cores", arXiv:2512.07004.
 
-Arrays are float32; an operand is given by rows along K: A is (M, K), B (K, N) enters `pack` as B.T. Scaled numbers and errors
-have no unit but u = 2^-24, the unit roundoff of fp32.
+Arrays are float32. An operand is given by rows along K: A is (M, K), and B (K, N) enters `pack` as B.T. The only unit of scaled
+numbers and errors is u = 2^-24, the unit roundoff of fp32.
 """
 
 from __future__ import annotations
@@ -38,20 +39,21 @@ from .decision import Decision, decide
 from .row_scales import Scales, scales
 
 UNIT = 2.0**-24
-LO_SHIFT = 11  # as in emulated/panels.cuh
-KEPT_BITS, WIDTH = 25, 16  # fraction bits that Hopper keeps of what it adds, and how many products it adds at once
-LEAST_EXPONENT = {1: -14, 3: -14, 6: -126}  # of a normal fp16 or bf16 number, by number of products
-PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel
-FMA_PROMOTED = 128  # of K, by mm32_fallback (plan/fma.py, ACCURATE_TILE)
-# Threads that share a sum of a row or column, and of a single element, that is recomputed by itself. Of rows and columns each has
-# so many neighbouring places of K at a time, and from K = SHARED_LINE on LINE_SHARES blocks share K, where the card has clusters.
+LO_SHIFT = 11  # a scaled lo is multiplied by 2^LO_SHIFT, as in emulated/panels.cuh
+KEPT_BITS, WIDTH = 25, 16  # the fraction bits that Hopper keeps of each addend, and how many products it adds at once
+LEAST_EXPONENT = {1: -14, 3: -14, 6: -126}  # the least of a normal fp16 or bf16 number, by number of products
+PROMOTED = {"tensorcore": 64, "mma": 32}  # places of K between promotions, by kernel
+FMA_PROMOTED = 128  # the same in mm32_fallback (plan/fma.py, ACCURATE_TILE)
+# LINE_LANES threads share a sum of a row or column that is recomputed by itself, PAIR_LANES threads that of a single element. In
+# rows and columns a thread takes LINE_NEIGHBOURS neighbouring places of K at a time, and from K = SHARED_LINE on LINE_SHARES
+# blocks share K, if the card has clusters.
 LINE_LANES, PAIR_LANES = 16, 128
 LINE_NEIGHBOURS, LINE_SHARES, SHARED_LINE = 4, 2, 1024
-# The place in K, within a K-block, that a multiply with inline packing (inline_pack.cuh) takes at each of its 64 places.
+# For each of the 64 places of a K-block, the place in K that a multiply with inline packing (inline_pack.cuh) has there.
 INLINE_ORDER = tuple(p // 8 * 4 + p % 4 + (0 if p % 8 < 4 else 32) for p in range(BLOCK_K))
-# Which parts of A and of B are multiplied, in their order: 0 is hi, then mid or lo, then lo. By number of products.
+# Which parts of A and of B are multiplied, in order, by number of products. Part 0 is hi, 1 is mid or lo, 2 is lo after mid.
 ORDER = {1: ((0, 0),), 3: ((1, 0), (0, 1), (0, 0)), 6: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
-PRODUCTS = {FP16X3: 3, SCALED_LO: 3, BF16X6: 6, FP16: 1}  # by tier
+PRODUCTS = {FP16X3: 3, SCALED_LO: 3, BF16X6: 6, FP16: 1}  # number of products, by tier
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -59,23 +61,23 @@ PRODUCTS = {FP16X3: 3, SCALED_LO: 3, BF16X6: 6, FP16: 1}  # by tier
 
 
 def exact(a: Array, b: Array) -> Double:
-    """A B in float64: the truth that errors are measured against. (M, K), (K, N) -> (M, N)."""
+    """Return A B in float64, the truth that errors are measured against. (M, K), (K, N) -> (M, N)."""
     with np.errstate(invalid="ignore"):
         return np.asarray(a.astype(np.float64) @ b.astype(np.float64))
 
 
 def normwise(c: Array, a: Array, b: Array) -> float:
-    """‖C - C64‖ / ‖C64‖, Frobenius norms; 0/0 is 0, and a C that is not finite gives NaN or inf, which pass no bound."""
+    """Return ‖C - C64‖ / ‖C64‖ in Frobenius norms. 0/0 is 0; a C that is not finite gives NaN or inf, which pass no bound."""
     truth = exact(a, b)
     error, size = float(np.linalg.norm(c - truth)), float(np.linalg.norm(truth))
     return 0.0 if error == 0.0 else error / size if size else float("inf")
 
 
 def componentwise(c: Array, a: Array, b: Array) -> float:
-    """max |C - C64| / (u |A||B|), in units of u = 2^-24; 0/0 is 0, NaN where C is not finite.
+    """Return max |C - C64| / (u |A||B|), in units of u = 2^-24. 0/0 is 0, and a C that is not finite gives NaN or inf.
 
-    The gauge in which every fp32 matmul is bounded by K, whatever its order of summation (Higham, Accuracy and Stability of
-    Numerical Algorithms, 2nd ed., section 3.5).
+    In this gauge every fp32 matmul is bounded by K, whatever its order of summation (Higham, Accuracy and Stability of Numerical
+    Algorithms, 2nd ed., section 3.5).
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         error, size = np.abs(c - exact(a, b)), UNIT * exact(np.abs(a), np.abs(b))
@@ -92,11 +94,11 @@ def bound(
     kept_bits: int = KEPT_BITS,
     width: int = WIDTH,
 ) -> float:
-    """What `componentwise` is at most where nothing was recomputed and nothing left fp32's range (docs/numerics.md, "The
-    bound"): in units of u, for K = `k` and a tier that is FP16X3, SCALED_LO or BF16X6; K for FMA. `inline_pack` and `promote` as
-    for `matmul`; `kept_bits` and `width` are those of `tensor_core`.
+    """Return the upper bound of `componentwise`, in units of u, if nothing was recomputed and nothing left fp32's range
+    (docs/numerics.md, "The bound"). It is for K = `k` and the tier FP16X3, SCALED_LO or BF16X6; for FMA it is K. `inline_pack`
+    and `promote` are those of `matmul`, `kept_bits` and `width` those of `tensor_core`.
 
-    Raises ValueError for another tier, of which no bound is proved, another kernel, and a negative `k`.
+    Raises ValueError for another tier, for which no bound is proved, another kernel, and a negative `k`.
     """
     if k < 0 or kernel not in PROMOTED:
         raise ValueError(f"a bound is of K >= 0 and a kernel of {', '.join(PROMOTED)}; got {k} and {kernel!r}")
@@ -111,8 +113,8 @@ def bound(
         split, dropped, lost, small_terms = 0.0, 1.0, 0.0, 0.5
     every = PROMOTED[kernel] if promote is None or tier == BF16X6 else 16 * promote
     whole, rest = divmod(k, BLOCK_K)
-    # Places that hold something of the last K-block; in the order of a multiply that packs inline, up to twice as many are gone
-    # through.
+    # The places of the last K-block that hold something. In the order of a multiply that packs inline, they spread over up to
+    # twice as many.
     rest = min(2 * rest, BLOCK_K) if inline_pack else rest
     places = BLOCK_K * whole + rest
     inside = min(k, every)
@@ -128,9 +130,9 @@ def bound(
 
 @dataclass(frozen=True)
 class Packed:
-    """An operand's rows, split; R rows along K."""
+    """The R rows of an operand along K, scaled and split."""
 
-    planes: tuple[Double, ...]  # each (R, K): hi; hi and lo, of fp16 numbers; hi, mid and lo, of bf16 numbers
+    planes: tuple[Double, ...]  # each (R, K): hi, or hi and lo, in fp16; or hi, mid and lo, in bf16
     exponent: Integer  # (R,): the row was multiplied by 2^exponent
     scaled_lo: bool = False  # lo is multiplied by 2^LO_SHIFT
 
@@ -140,10 +142,12 @@ class Packed:
 
 
 def split(x: Array, products: int = 3, scaled_lo: bool = False) -> tuple[Double, ...]:
-    """x -> its parts for 1, 3 or 6 products, each rounded to nearest, ties to even; any shape, elements in the format's range.
+    """Return the parts of x for 1, 3 or 6 products, each rounded to nearest, ties to even. `x` has any shape; its elements are in
+    the format's range.
 
-    hi + lo of fp16 lose nothing or up to 2^-23 |x| for 2^-2 <= |x|, and up to 2^-25 below. With a scaled lo, hi + 2^-11 lo
-    lose up to 2^-23 |x| for 2^-13 <= |x|, and up to 2^-36 below. hi + mid + lo of bf16 lose nothing for 2^-110 <= |x|.
+    In fp16, hi + lo lose nothing or up to 2^-23 |x| for 2^-2 <= |x|, and up to 2^-25 for smaller |x|. With a scaled lo,
+    hi + 2^-11 lo lose up to 2^-23 |x| for 2^-13 <= |x|, and up to 2^-36 for smaller |x|. In bf16, hi + mid + lo lose nothing for
+    2^-110 <= |x|.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if products == 6:
@@ -158,7 +162,7 @@ def split(x: Array, products: int = 3, scaled_lo: bool = False) -> tuple[Double,
 
 
 def pack(rows: Array, products: int = 3, scaled_lo: bool = False, found: Scales | None = None) -> Packed:
-    """(R, K) float32 -> its panels, whatever the accept test thinks of them."""
+    """Return the panels of (R, K) float32 rows, whatever the accept test decides about them."""
     exponent = (scales(rows) if found is None else found).exponents(scaled_lo)
     return Packed(split(scaled(rows, exponent, products)[0], products, scaled_lo), exponent, scaled_lo)
 
@@ -168,24 +172,25 @@ def pack(rows: Array, products: int = 3, scaled_lo: bool = False, found: Scales 
 
 
 def _toward_zero(x: Double) -> Double:
-    """Cut to fp32's 24 significant bits, or to a multiple of 2^-149; below fp32's largest number."""
+    """Return x cut toward zero to fp32's 24 significant bits, or, below its normal range, to a multiple of 2^-149. |x| must be
+    below fp32's largest number."""
     normal = (x.view(np.int64) & ~np.int64((1 << 29) - 1)).view(np.float64)
     return np.where(np.abs(x) < 2.0**-126, np.ldexp(np.trunc(np.ldexp(x, 149)), -149), normal)
 
 
 def _exponent(x: Double) -> Integer:
-    """floor(log2 |x|); for 0 so small that it decides nothing."""
+    """Return floor(log2 |x|), and for 0 an exponent so low that it never counts."""
     return np.where(x == 0, -4096, np.frexp(x)[1] - 1)
 
 
 def tensor_core(acc: Double, a: Double, b: Double, kept_bits: int = KEPT_BITS, least_exponent: int = -14) -> Double:
-    """What a tensor core adds at once, acc + a b^T: acc (M, N) of fp32 numbers, a (M, k) and b (N, k) of fp16 or bf16 numbers. k
-    is 16 on Hopper, a whole instruction; 8 on Ampere, where an instruction with 16 of K is two of these.
+    """Return acc + a b^T as a tensor core adds it at once: acc (M, N) holds fp32 numbers, a (M, k) and b (N, k) fp16 or bf16
+    numbers. k is 16 on Hopper, a whole instruction, and 8 on Ampere, where an instruction with 16 of K takes two such steps.
 
-    Products are exact. They and the accumulator are aligned to the largest exponent among them (a product's is the sum of its
-    factors': its significand, in [1, 4), is not normalised first; a subnormal factor's is `least_exponent`), cut toward zero
-    `kept_bits` below it, and added without error; the sum is cut to fp32. `kept_bits` is 25 for Hopper; 24 and 23 for Ampere and
-    Volta.
+    Products are exact. They and the accumulator are aligned to the largest exponent among them, cut toward zero `kept_bits` below
+    it, and added without error; the sum is cut to fp32. The exponent of a product is the sum of its factors' exponents: its
+    significand, in [1, 4), is not normalised first. The exponent of a subnormal factor is `least_exponent`. `kept_bits` is 25 for
+    Hopper, 24 for Ampere and 23 for Volta.
     """
     product = a[:, None, :] * b[None, :, :]
     powers = [np.where(x == 0, -4096, np.maximum(_exponent(x), least_exponent)) for x in (a, b)]
@@ -207,13 +212,17 @@ def multiply(
     parts: int = 1,
     order: Sequence[int] = tuple(range(BLOCK_K)),
 ) -> Array:
-    """C from panels of A (rows M) and of B's columns (rows N): (M, N), the scale undone.
+    """Return C (M, N), with the scale undone, from the panels of A's M rows and of B's N columns.
 
-    Of each `block` of K (64, or 32 in the kernel "mma", or 16) the small terms are added first. With a scaled lo, the products
-    with lo come first in each `cross_block` (64, or 32 in "mma"), by themselves, and hi*hi is added to 2^-11 of their sum.
-    `promoted_every` counts blocks between promotions, 0 for never; one product is never promoted. `kept_bits` and `width`, how
-    many products are added at once, are the card's (`tensor_core`). `parts` is how many parts of K are summed apart, then added
-    up (`add_up`). `order` is which of a K-block's 64 is taken at each place.
+    In each `block` of K (64, or 32 in the kernel "mma", or 16) the small terms are added first. With a scaled lo, the products
+    with lo come first in each `cross_block` (64, or 32 in "mma"), by themselves, and hi*hi is added to 2^-11 times their sum.
+
+    Args:
+        promoted_every: the number of blocks between promotions; 0 for no promotion, as always with one product.
+        kept_bits: the card's, as in `tensor_core`.
+        width: the card's, how many products are added at once.
+        parts: how many parts of K are summed apart and then added up (`add_up`).
+        order: which of the 64 places of a K-block is taken at each of its places.
     """
     m, n, k = len(a.exponent), len(b.exponent), a.planes[0].shape[1]
     k_blocks = -(-k // BLOCK_K)
@@ -247,7 +256,7 @@ def multiply(
 
 
 def add_up(parts: Sequence[Array]) -> Array:
-    """What mm32_reduce makes of the sums of the parts of K: eight at a time by pairs, and these one after another."""
+    """Add up the sums of the parts of K as mm32_reduce does: each eight of them by pairs, and the eights one after another."""
     result = None
     for at in range(0, len(parts), 8):
         eight = [*parts[at : at + 8], *[np.full_like(parts[0], -0.0)] * (8 - len(parts[at : at + 8]))]
@@ -263,9 +272,9 @@ def add_up(parts: Sequence[Array]) -> Array:
 
 
 def fp32_matmul(a: Array, b: Array, promote: int | None = None) -> Array:
-    """One fp32 multiply-add after another, promoted every `promote` of K. (M, K), (K, N) -> (M, N).
+    """Compute A B by one fp32 multiply-add after another, promoted every `promote` of K. (M, K), (K, N) -> (M, N).
 
-    The sum is rounded to float64, then to fp32: a tie that float64 cannot tell from a near-tie may round the other way.
+    Each sum is rounded to float64, then to fp32: where float64 cannot tell a tie from a near-tie, it may round the other way.
     """
     total, part = (np.zeros((a.shape[0], b.shape[1]), np.float32) for _ in range(2))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -278,8 +287,8 @@ def fp32_matmul(a: Array, b: Array, promote: int | None = None) -> Array:
 
 
 def dot_products(a: Array, b: Array, lanes: int, neighbours: int = 1) -> Array:
-    """Row i of A (E, K) times row i of B (E, K), for each i: (E,), as `lanes` threads add it up that share K, each of which has
-    so many neighbouring places of K at a time."""
+    """Return (E,): row i of A (E, K) times row i of B (E, K), for each i. The sum is that of `lanes` threads which share K, each
+    taking `neighbours` neighbouring places of K at a time."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         product = a.astype(np.float64) * b.astype(np.float64)
         total = np.zeros((len(a), lanes), np.float32)
@@ -293,7 +302,7 @@ def dot_products(a: Array, b: Array, lanes: int, neighbours: int = 1) -> Array:
 
 
 def lines(a: Array, b: Array, shares: int) -> Array:
-    """The same, as mm32_fallback adds up rows and columns that are alone: `shares` blocks share K."""
+    """Return the same products as mm32_fallback adds them up in rows and columns that are alone: `shares` blocks share K."""
     each = LINE_LANES * LINE_NEIGHBOURS * shares
     each = -(-a.shape[1] // each) * each // shares
     total = np.zeros(len(a), np.float32)
@@ -303,7 +312,7 @@ def lines(a: Array, b: Array, shares: int) -> Array:
 
 
 def recompute(c: Array, a: Array, b: Array, decision: Decision) -> Array:
-    """C (M, N) with what multiply-adds recompute, as `decision` says."""
+    """Return C (M, N) with the elements that `decision` names recomputed by multiply-adds."""
     c = c.copy()
     if decision.tiles.any():
         c[decision.tiles] = fp32_matmul(a, b, FMA_PROMOTED)[decision.tiles]
@@ -340,9 +349,9 @@ def product(
     inline_pack: bool = False,
     promote: int | None = None,
 ) -> Array:
-    """A (M, K) times B (K, N) by one of PRODUCTS' tiers or FMA, everywhere, whatever the accept test thinks of it.
+    """Return A (M, K) times B (K, N), all of it by one tier of PRODUCTS or FMA, whatever the accept test would decide.
 
-    Raises ValueError for another tier, and as `matmul` for the operands.
+    Raises ValueError for another tier, and what `matmul` raises for the operands.
     """
     _check_operands(a, b)
     if tier not in (*PRODUCTS, FMA):
@@ -368,15 +377,20 @@ def matmul(
     promote: int | None = None,
     tile: tuple[int, int] = (128, 64),
 ) -> tuple[Array, Decision]:
-    """What the kernel "tensorcore", or "mma", computes on Hopper for A (M, K) and B (K, N), and the decision on the way
+    """Return what the kernel "tensorcore", or "mma", computes on Hopper for A (M, K) and B (K, N), and the decision that it takes
     (`decision.Decision`): the tier, and which elements multiply-adds recomputed.
 
-    `precision` is "fp32", "bf16x6" or "tf32"; `inline_pack` and `promote`, the times 16 of K between promotions (by default the
-    kernel's), are the plan's constants INLINE_PACK and PROMOTE; `parts` is among how many blocks it shares K, and `lower_parts`
-    the same for the lower tier, bf16x6: None where the plan has none. `tile` is the rows and columns of C that the fallback
-    recomputes together. fp16x3 takes about 2 s for 64 x 2048 x 64.
+    Args:
+        precision: "fp32", "bf16x6" or "tf32".
+        parts: how many blocks share K.
+        lower_parts: the same for the lower tier, bf16x6; None if the plan has no lower tier.
+        inline_pack: the plan's constant INLINE_PACK.
+        promote: the plan's constant PROMOTE, how many times 16 of K lie between promotions; by default the kernel's.
+        tile: the rows and columns of C that the fallback recomputes together.
 
-    Raises TypeError for operands that are no numpy arrays of float32, ValueError for shapes and precisions that do not fit.
+    fp16x3 takes about 2 s for 64 x 2048 x 64.
+
+    Raises TypeError for operands that are not numpy arrays of float32, ValueError for shapes and precisions that do not fit.
     """
     _check_operands(a, b)
     if precision not in ("fp32", "bf16x6", "tf32"):

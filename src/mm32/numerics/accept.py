@@ -33,8 +33,8 @@ class Stats:
     small: Integer | Array  # (R,): elements that are small and not zero
     regular: Integer  # (R,): elements that are not small; ZEROS for a row of zeros
     exact: Mask  # (R,), as in Scales
-    largest_at: Integer  # the same
-    outlier: Mask  # the same
+    largest_at: Integer  # (R,), as in Scales
+    outlier: Mask  # (R,), as in Scales
     size: Array  # (R, K): magnitudes, scaled
 
     def __getitem__(self, rows: Integer | slice | Mask) -> Stats:
@@ -49,32 +49,35 @@ class Stats:
 
 
 def small_below(products: int, scaled_lo: bool = False) -> float:
-    """A hi number below this is small: its element keeps less than its split promises. With 6 products: bf16x6 cannot take it."""
+    """Return the magnitude below which a hi number is small, so that its element keeps less than the split promises. With 6
+    products, bf16x6 cannot take such an element."""
     return SMALLEST_BF16X6 if products == 6 else 2.0**-14 if products == 1 or scaled_lo else 2.0**-3
 
 
 def bf16(x: Array) -> Array:
-    """x rounded to the nearest bf16 number, ties to even."""
+    """Return x rounded to the nearest bf16 number, ties to even."""
     bits = x.view(np.uint32).astype(np.int64)
     rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
     return np.where(np.isfinite(x), rounded, x)
 
 
 def scaled(rows: Array, exponent: Integer, products: int) -> tuple[Array, Array]:
-    """The rows times 2^exponent, and their hi numbers: fp16, or bf16 with 6 products."""
+    """Return the rows times 2^exponent, and their hi numbers: fp16, or bf16 with 6 products."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         x = rows * np.exp2(exponent.astype(np.float64)).astype(np.float32)[:, None]
         return x, bf16(x) if products == 6 else x.astype(np.float16).astype(np.float32)
 
 
 def stats(rows: Array, found: Scales, products: int = 3, scaled_lo: bool = False) -> Stats:
-    """(R, K) float32 -> what is observed while the rows are packed for 1, 3 or 6 products: of hi numbers, or of the elements
-    themselves where hi is infinite."""
+    """Return what is observed of (R, K) float32 rows while they are packed for 1, 3 or 6 products.
+
+    The hi numbers are observed, or the elements themselves where hi is infinite.
+    """
     x, hi = scaled(rows, found.exponents(scaled_lo), products)
     small = (rows != 0) & (np.abs(hi) < small_below(products, scaled_lo))
     largest = np.max(np.abs(np.where(np.isfinite(hi), hi, x)), axis=1, initial=0)
     counts = np.sum(small, axis=1), np.sum((rows != 0) & ~small, axis=1)
-    if products == 6:  # a row with an element that is too small is taken as one with an Inf
+    if products == 6:  # a row with an element that is too small counts as one with an Inf
         largest = np.maximum(largest, np.where(counts[0] > 0, np.float32(np.inf), np.float32(0)))
         counts = np.zeros_like(counts[0]), np.zeros_like(counts[1])
     zeros = (largest == 0) & (counts[0] == 0) & (counts[1] == 0)
@@ -86,7 +89,7 @@ def stats(rows: Array, found: Scales, products: int = 3, scaled_lo: bool = False
 
 
 class Worst(NamedTuple):
-    """The worst of each of G groups of rows; rows of zeros do not count. As stats.cuh's GroupStats."""
+    """The worst values of each of G groups of rows, as GroupStats of stats.cuh. Rows of zeros do not count."""
 
     small: Integer
     largest: Array
@@ -96,7 +99,7 @@ class Worst(NamedTuple):
 
 
 def worst(x: Stats, group: Integer, groups: int) -> Worst:
-    """`group`: of each row; in a group without rows nothing was seen."""
+    """Return the worst of each of `groups` groups. `group`: the group of each row. A group without rows has nothing seen."""
     gaps = np.where(x.zeros, 0, x.big.shape[2] - np.sum(x.big, axis=2))
     levels = np.where(x.zeros, 127, x.level)
     small, gaps_most = np.zeros(groups, np.int64), np.zeros((2, groups), np.int64)
@@ -114,8 +117,11 @@ def worst(x: Stats, group: Integer, groups: int) -> Worst:
 
 @dataclass(frozen=True)
 class AcceptTest:
-    """Whether the result of a row of A and a column of B is good enough (panels.cuh). `loss` is what a small element loses, in
-    units of 2^-25; `required` is how many products must be of elements that are not small."""
+    """The test whether the result of a row of A and a column of B is good enough (panels.cuh).
+
+    `limit`: the largest magnitude that is in range. `loss`: what a small element loses, in units of 2^-25. `required`: how many
+    products must be of elements that are not small.
+    """
 
     k: int
     products: int
@@ -125,11 +131,14 @@ class AcceptTest:
     scaled_lo: bool
 
     def alone(self, x: Stats) -> Mask:
-        """(R,): rows that multiply-adds recompute by themselves, but for those that are steep."""
+        """Return (R,), which rows multiply-adds recompute by themselves; steep rows and outliers are not among them."""
         return ~(x.largest <= self.limit) | (x.regular < self.required)
 
     def accepts(self, x: Stats, y: Stats, term: Array | None = None) -> Mask:
-        """(R of x, R of y): each row with each, as if none was alone. `term`: one of |A||B|, scaled, besides what is sampled."""
+        """Return (R of x, R of y), whether each row is accepted with each, as if none was alone.
+
+        `term`: a scaled term of |A||B| that is known besides the samples.
+        """
         with np.errstate(invalid="ignore", over="ignore"):
             lost = self._lost(x.small, x.largest, y.small, y.largest)
             unit = power_of_two(x.level[:, None] + y.level)
@@ -147,7 +156,8 @@ class AcceptTest:
             )
 
     def accepts_groups(self, x: Worst, y: Worst) -> Mask:
-        """(G of x, G of y): all rows of a group with all of another, as if one pair had the worst of both."""
+        """Return (G of x, G of y), whether all rows of a group are accepted with all of another, as if one pair had the worst of
+        both."""
         in_range = np.logical_and.outer(x.largest <= self.limit, y.largest <= self.limit)
         if self.products == 6:
             return in_range
@@ -164,7 +174,8 @@ class AcceptTest:
             return in_range & (lost <= np.float32(ALLOWED[self.products]) * size) & enough
 
     def outweighs(self, size: Double, x: Stats, y: Stats) -> Mask:
-        """Sums of which the scaled magnitude, a lower bound of |A||B|, is so large that what is lost is nothing beside it."""
+        """Return which sums are so large that the loss is negligible. `size`: their scaled magnitudes, which are lower bounds of
+        |A||B|."""
         with np.errstate(invalid="ignore", over="ignore"):
             lost = self._lost(x.small, x.largest, y.small, y.largest) * self.loss
             return np.asarray(lost <= ALLOWED[self.products] / 2 * size)
@@ -178,7 +189,8 @@ class AcceptTest:
 
 
 def largest_terms(x: Stats, y: Stats) -> Array:
-    """(R of x, R of y): the larger of the terms that have the largest element of either row; 0 where neither was read whole."""
+    """Return (R of x, R of y), the larger of the two terms that contain the largest element of either row; 0 where neither row
+    was read whole."""
     rounded = np.float32(1 - 2.0**-8)
 
     def by(x: Stats, y: Stats) -> Array:

@@ -1,10 +1,10 @@
 """A model, in numpy, of what the emulated kernels observe of the operands and what they decide from it: each row's scale, the
 accept test, the tier that computes the product, and the elements of C that multiply-adds recompute. No torch, no card.
 
-`mm32.numerics` has the arithmetic of the tiers; docs/accept-test.md the algorithm. The kernels: emulated/pack.cu (mm32_scale),
-panels.cuh (the accept test), decide.cuh and fallback.cu. An operand is given by rows along K: A is (M, K), and B enters as B.T.
-Products of one matrix of A and one of B, none of them packed beforehand. row_scales.py has the scales, accept.py the accept test,
-constants.py the constants of all.
+`mm32.numerics` has the arithmetic of the tiers, docs/accept-test.md the algorithm. The kernels are in emulated/pack.cu
+(mm32_scale), panels.cuh (the accept test), decide.cuh and fallback.cu. The model covers products of one matrix A and one matrix
+B, neither of them packed beforehand. An operand is given by rows along K: A is (M, K), and B enters as B.T. row_scales.py has the
+scales, accept.py the accept test, constants.py the constants of all.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ from .row_scales import Scales, power_of_two, scales
 
 @dataclass(frozen=True)
 class Decision:
-    """What computes C (M, N): a tier, and by multiply-adds the elements where a mask is set. Of these, rows come before columns.
-    With the tier FMA everything is `tiles`."""
+    """What computes C (M, N): a tier, and multiply-adds for the elements where a mask is set.
 
-    tier: str  # FP16X3, SCALED_LO, BF16X6 or FMA; FP16
+    An element of both a row and a column is in `rows` only. With the tier FMA, all of C is in `tiles`.
+    """
+
+    tier: str  # FP16X3, SCALED_LO, BF16X6, FMA or FP16
     tiles: Mask  # elements of tiles that are recomputed whole
-    rows: Mask  # of rows of A that are recomputed by themselves
-    columns: Mask  # of columns of B
-    pairs: Mask  # single elements
+    rows: Mask  # elements of rows of A that are recomputed by themselves
+    columns: Mask  # elements of columns of B that are recomputed by themselves
+    pairs: Mask  # elements that are recomputed singly
 
     @cached_property
     def recomputed(self) -> Mask:
@@ -78,7 +80,7 @@ class Decision:
 
 
 class _Side:
-    """An operand's rows in the decision: their stats, which are alone, and the worst of each group."""
+    """The rows of an operand in the decision: their stats, which of them are alone, and the worst of each group."""
 
     def __init__(self, x: Stats, test: AcceptTest, steep: Mask) -> None:
         self.stats, self.count = x, len(x.level)
@@ -109,14 +111,17 @@ def _hashed(count: int, of: int) -> Integer:
 
 
 def _drawn(pairs: int, m: int, n: int) -> tuple[Integer, Integer]:
-    """Rows of A, and columns of B, that are drawn."""
+    """Return the rows of A, and the columns of B, of the drawn pairs."""
     return _hashed(pairs, m), (np.arange(pairs) * 2246822519 + 3266489917) % 2**32 % n
 
 
 def gives_up(operands: tuple[Array, Array], a: Scales, b: Scales) -> bool:
-    """Whether fp16x3 is given up before anything is packed (early.cuh): of drawn pairs of a row of A and a column of B, many
-    have no sampled place that is big in both, or would be rejected if the sampled elements stood for all, unless all are of few
-    rows or columns; or many rows are meager."""
+    """Return whether fp16x3 is given up before anything is packed (early.cuh).
+
+    Pairs of a row of A and a column of B are drawn. fp16x3 is given up if many pairs have no sampled place that is big in both;
+    or if many would be rejected, supposing that the sampled elements stood for all, unless all these pairs are of few rows or
+    columns; or if many rows are meager.
+    """
     sizes = len(a.exponent), len(b.exponent)
     rows, columns = _drawn(DRAWN_PAIRS, *sizes)
     apart = ~np.any(a.big[1, rows] & b.big[1, columns], axis=1) & ~a.unseen[rows] & ~b.unseen[columns]
@@ -137,7 +142,7 @@ def gives_up(operands: tuple[Array, Array], a: Scales, b: Scales) -> bool:
 
 
 def _estimated(rows: Array, found: Scales, at: Integer) -> Stats:
-    """Rows as the accept test will probably see them, where lo is scaled: as if what is sampled stood for all of a row."""
+    """Return rows as the accept test will probably see them if lo is scaled: as if the sample stood for the whole row."""
     k, exact = rows.shape[1], found.exact[at]
     x, _ = scaled(rows, found.exponents(True)[at], 3)
     largest = np.where(exact, 2.0**TARGET_EXACT, 2.0 ** (TARGET - ROOM)).astype(np.float32)
@@ -148,9 +153,9 @@ def _estimated(rows: Array, found: Scales, at: Integer) -> Stats:
 
 
 def _steep(x: Stats, y: Stats, test: AcceptTest) -> Mask:
-    """Rows of x that are not alone, and are not accepted with at least half of PARTNERS rows of y."""
+    """Return which rows of x are steep: not alone, and not accepted with at least half of PARTNERS rows of y."""
     partners = y[_hashed(PARTNERS, len(y.level))]
-    # As if the largest element of a row that was read whole met what is big.
+    # As if the largest element of a row that was read whole met an element that is big.
     with np.errstate(invalid="ignore", over="ignore"):
         met = np.where(x.largest_at != NOWHERE, x.largest, np.float32(0))[:, None] * (
             np.float32(2.0**-LEVELS) * power_of_two(partners.level)
@@ -160,7 +165,7 @@ def _steep(x: Stats, y: Stats, test: AcceptTest) -> Mask:
 
 
 def _tile(t: int, m: int, n: int) -> tuple[slice, slice]:
-    """Piece t of C, TRIED x TRIED, in the order of common/tile_order.cuh."""
+    """Return piece t of C, TRIED x TRIED, in the order of common/tile_order.cuh."""
     tiles_m, tiles_n = -(-m // TRIED), -(-n // TRIED)
     group = t // tiles_n // TILE_GROUP
     height, in_group = min(tiles_m - group * TILE_GROUP, TILE_GROUP), t - group * TILE_GROUP * tiles_n
@@ -169,7 +174,10 @@ def _tile(t: int, m: int, n: int) -> tuple[slice, slice]:
 
 
 def _rejected(a: _Side, b: _Side, test: AcceptTest, here: tuple[slice, slice], by_terms: bool = True) -> Mask:
-    """In a tile of C: pairs that are not accepted, and of which neither is alone. Not `by_terms`: by the samples."""
+    """Return which pairs of a tile of C are not accepted, where neither the row nor the column is alone.
+
+    Without `by_terms`, the samples decide by themselves.
+    """
     rows, columns = a.stats[here[0]], b.stats[here[1]]
     terms = largest_terms(rows, columns) if by_terms and test.products == 3 else None
     rejected = ~test.accepts(rows, columns, terms)
@@ -188,10 +196,16 @@ def decide(
     cancelled: bool = False,
     early: bool = True,
 ) -> Decision:
-    """What computes A (M, K) times B (K, N) on the card. `precision` is "fp32", "bf16x6" or "tf32". `lower_tier`: launches of
-    bf16x6 follow those of fp16x3 (a plan's constant LOWER_TIER); `inline_pack` is its constant INLINE_PACK; `tile` is that of
-    mm32_fallback. `early`: everything may be left to bf16x6 before it is packed, for K >= SHORT_K. `cancelled`:
-    what `cancellation.cancels` says of the product."""
+    """Return what computes A (M, K) times B (K, N) on the card.
+
+    Args:
+        precision: "fp32", "bf16x6" or "tf32".
+        inline_pack: the plan's constant INLINE_PACK.
+        lower_tier: launches of bf16x6 follow those of fp16x3 (the plan's constant LOWER_TIER).
+        tile: the tile of mm32_fallback.
+        cancelled: what `cancellation.cancels` says of the product.
+        early: everything may be left to bf16x6 before anything is packed, for K >= SHORT_K.
+    """
     products = {"fp32": 3, "bf16x6": 6, "tf32": 1}[precision]
     m, k, n = *a.shape, b.shape[1]
     operands = a, b.T
@@ -234,8 +248,8 @@ def _many_alone(sides: tuple[_Side, ...]) -> bool:
 
 
 def _much(sides: tuple[_Side, ...], test: AcceptTest, threads: int) -> bool:
-    """Whether the tier below should compute everything: many rows are alone, or a piece of C that is tried has more than a few
-    pairs that are not accepted."""
+    """Return whether the tier below should compute everything: many rows are alone, or one of the tried pieces of C has more than
+    a few pairs that are not accepted."""
     m, n = (s.count for s in sides)
     count = -(-m // TRIED) * -(-n // TRIED)
     pieces = _hashed(TRIED_TILES, count)
@@ -246,8 +260,11 @@ def _much(sides: tuple[_Side, ...], test: AcceptTest, threads: int) -> bool:
 
 
 def _rejects_more(a: _Side, b: _Side, test: AcceptTest, here: tuple[slice, slice], most: int, threads: int) -> bool:
-    """Whether a piece of C seems to have more pairs than `most` that are not accepted. Each thread has some rows of a column; if
-    the samples reject more, the term of the first pair that it has rejected is looked up, and these stand for all."""
+    """Return whether a piece of C seems to have more than `most` pairs that are not accepted.
+
+    Each thread has some rows of a column. If the samples reject more than `most` pairs, each thread looks up the term of the
+    first pair that it has rejected, and these pairs stand for all.
+    """
     by_samples = _rejected(a, b, test, here, by_terms=False)
     total = int(by_samples.sum())
     if total <= most:
@@ -271,8 +288,8 @@ def _lower(
     test: AcceptTest,
     tile: tuple[int, int],
 ) -> Decision:
-    """The decision after bf16x6, as the tier below fp16x3, has packed. The stats are still those of fp16x3, or its own where
-    nothing was packed for that."""
+    """Return the decision after bf16x6, the tier below fp16x3, has packed. The stats (`observed`) are still those of fp16x3, or
+    those of bf16x6 if nothing was packed for fp16x3 (None)."""
     test = replace(test, limit=LARGEST_BF16X6, loss=2.0**-100, required=0)
     hi = [np.abs(scaled(rows, of.exponent, 6)[1]) for rows, of in zip(operands, found, strict=True)]
     small = [(rows != 0) & (x < SMALLEST_BF16X6) for rows, x in zip(operands, hi, strict=True)]
@@ -290,7 +307,7 @@ def _lower(
 
 
 def _scaled_sums(operands: tuple[Array, Array], found: list[Scales], scaled_lo: bool) -> Double:
-    """(M, N): the magnitudes of the sums of a call without an epilogue, in fp32, scaled as its rows are."""
+    """Return (M, N), the magnitudes of the fp32 sums of a call without an epilogue, scaled as its rows and columns are."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         exponents = [x.exponents(scaled_lo) for x in found]
         rows, columns = (x.astype(np.float64) for x in operands)
@@ -299,7 +316,8 @@ def _scaled_sums(operands: tuple[Array, Array], found: list[Scales], scaled_lo: 
 
 
 def _after_early(rows: Array, found: Scales, hi: Array, small: Mask) -> Stats:
-    """What bf16x6 observes of rows that nothing observed before: the largest elements, and how many are too small for it."""
+    """Return what bf16x6 observes of rows that were not observed before: their largest elements, and how many are too small for
+    it."""
     largest, count = np.max(hi, axis=1, initial=0), np.sum(small, axis=1)
     regular = np.where((largest == 0) & (count == 0), ZEROS, 0)
     size = np.abs(scaled(rows, found.exponent, 6)[0])
@@ -317,7 +335,7 @@ def _all(tier: str, m: int, n: int) -> Decision:
 def _repair(
     a: _Side, b: _Side, test: AcceptTest, tier: str, tile: tuple[int, int], all_pairs: bool, size: Double | None = None
 ) -> Decision:
-    """What mm32_fallback recomputes. `all_pairs`: pairs are tested too. `size`: the scaled sums, where large ones are kept."""
+    """Return what mm32_fallback recomputes. `all_pairs`: pairs are tested too. `size`: the scaled sums, if large ones stand."""
     made = _nothing(tier, a.count, b.count)
     good = (
         test.accepts_groups(a.worst, b.worst) if all_pairs else np.ones((len(a.group_alone), len(b.group_alone)), bool)
@@ -344,9 +362,8 @@ def _repair(
                     pairs = _rejected(a, b, test, here)
                     if size is not None:
                         pairs &= ~test.outweighs(size[here], a.stats[here[0]], b.stats[here[1]])
-            if (
-                pairs.sum() > MOST_PAIRS
-            ):  # rows and columns that are alone have their own order of sums even so, if listed
+            if pairs.sum() > MOST_PAIRS:
+                # Rows and columns that are alone keep their own order of sums even so, if they are listed.
                 made.tiles[here] = ~(rows[:, None] | columns) if listed else True
                 if not listed:
                     continue

@@ -38,7 +38,7 @@ from .constants import (
 
 
 def sampled(k: int) -> Integer:
-    """The places along K that are sampled: 8 runs of 16 neighbours, from the first of K to the end; all of K up to 128."""
+    """Return the sampled places along K: 8 runs of 16 neighbours, from the start of K to its end; all of K up to 128."""
     if k <= SAMPLES:
         return np.arange(k)
     begin = np.arange(8) * ((k - RUN) // 7) // RUN * RUN
@@ -46,8 +46,11 @@ def sampled(k: int) -> Integer:
 
 
 def _largest_further(size: Array, along_k: bool) -> Array:
-    """(R,): the largest of the further elements of a row that mm32_scale looks at; (R, K) magnitudes. Each of 8 warps of a group
-    of 32 rows looks at so many places along K, in turn: of all rows, or, where K is contiguous, of one."""
+    """Return (R,), the largest of the further elements that mm32_scale looks at in each row, from (R, K) magnitudes.
+
+    For each group of 32 rows, each of 8 warps looks at other places along K: ALONG_ROWS places of all 32 rows or, if K is
+    contiguous, ALONG_K places of one row.
+    """
     rows, k = size.shape
     found = np.zeros(rows, np.float32)
     places = ALONG_K if along_k else ALONG_ROWS
@@ -63,19 +66,19 @@ def _largest_further(size: Array, along_k: bool) -> Array:
 
 @dataclass(frozen=True)
 class Scales:
-    """What mm32_scale finds of R rows. The exponent and the level are those of a call without a scaled lo."""
+    """What mm32_scale finds out about R rows. The exponent and the level are those of a call without a scaled lo."""
 
     exponent: Integer  # (R,): the row is multiplied by 2^exponent
-    level: Integer  # (R,): 2^level is 2^-LEVEL of the largest sampled element, scaled
+    level: Integer  # (R,): 2^level is 2^-LEVEL times the largest sampled element, scaled
     exact: Mask  # (R,): the exponent comes from the whole row
     big: Mask  # (2, R, samples): sampled elements of at least 2^level, and of at least 2^(level - LEVELS), scaled
     unseen: Mask  # (R,): rows of zeros, and those whose sample is not finite
     wide: bool  # a row spans too much for fp16x3 without a scaled lo, or K is long
-    largest_at: Integer  # (R,): where along K the largest element of a row that was read whole lies; NOWHERE of others
-    sampled_small: Integer  # (R,): of the sampled elements of such a row, about how many are small with a scaled lo
-    meager: Mask  # (R,): of these rows, those of which hardly a sampled element is not small, but some are
-    some_small: bool  # such elements may matter
-    outlier: Mask  # (R,): one or two of its elements may make the whole sum
+    largest_at: Integer  # (R,): where along K the largest element lies, in a row that was read whole; NOWHERE in others
+    sampled_small: Integer  # (R,): of a row read whole, about how many samples are small with a scaled lo; else 0
+    meager: Mask  # (R,): rows read whole, whose sample has small elements and hardly one that is not small
+    some_small: bool  # some row has small elements that may matter
+    outlier: Mask  # (R,): one or two elements of the row may make up the whole sum
 
     def exponents(self, scaled_lo: bool) -> Integer:
         return self.exponent - ROOM * (scaled_lo & ~self.exact)
@@ -85,8 +88,8 @@ class Scales:
 
 
 def scales(rows: Array) -> Scales:
-    """(R, K) float32 -> each row's scale. Elements that are not finite are left out. Which further elements are looked at depends
-    on whether K is contiguous in `rows`."""
+    """Return the scale of each row of (R, K) float32 rows. Elements that are not finite are left out. Which further elements are
+    looked at depends on whether K is contiguous in `rows`."""
     count_rows, k = rows.shape
     along_k = rows.strides[1] == rows.itemsize
     size = np.abs(np.where(np.isfinite(rows), rows, np.float32(0)))
@@ -100,7 +103,7 @@ def scales(rows: Array) -> Scales:
     finite = np.all(np.isfinite(rows[:, sampled(k)]), axis=1)
     if k <= SAMPLES:
         exact = np.ones(count_rows, bool)
-    else:  # rows that are looked at together are read whole together
+    else:  # if one row of a group is read whole, all rows of the group are
         few = (count < FEWEST_SAMPLES) & finite
         needs = np.pad(very_wide | few, (0, -count_rows % SCALE_ROWS)).reshape(-1, SCALE_ROWS)
         exact = np.repeat(needs.any(axis=1), SCALE_ROWS)[:count_rows]
@@ -134,10 +137,10 @@ def scales(rows: Array) -> Scales:
 
 
 def _field(x: Array) -> Integer:
-    """The biased exponents of numbers that are not negative."""
+    """Return the biased exponents of numbers that are not negative."""
     return x.astype(np.float32).view(np.uint32).astype(np.int64) >> 23
 
 
 def power_of_two(e: Integer) -> Array:
-    """panels.cuh's power_of_two: past fp32's range its bits are those of another number, too."""
+    """Return 2^e as power_of_two of panels.cuh does: outside fp32's range, too, it gives the bits of another number."""
     return ((e + 127 << 23) & 0xFFFFFFFF).astype(np.uint32).view(np.float32)

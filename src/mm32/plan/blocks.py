@@ -1,13 +1,14 @@
-"""A product of an emulated kernel in blocks, where its workspace would be larger than a limit: how they are cut, and their steps.
+"""A product of an emulated kernel in blocks, where its workspace would be larger than a limit: how it is cut, and the steps.
 
-A block is some matrices of the batch, or some rows and columns of one, and is a product of its own, with the same workspace as
-the one before. Where that is not enough K is cut too. The kernels store a tile of C, and a lower tier or the fallback may store
-it again, so C cannot be what spans of K are added up in: the first span's product goes to C, each later one to sums as large as a
-block, which a launch (common/accumulate.cu) adds to C, the last one with the epilogue.
+A block is some matrices of the batch, or some rows and columns of one matrix. Each block is a product of its own; all use the
+same workspace, one after another. If that is not enough, K is cut into spans too. The kernels store a tile of C, and a lower
+tier or the fallback may store it again, so spans of K cannot be added up in C directly. The product of the first span goes to
+C. The product of each later span goes to sums as large as a block, and another launch (common/accumulate.cu) adds these to C;
+the last addition applies the epilogue.
 
-Blocks begin at multiples of 128 rows and columns, spans at multiples of 64 of K, so that what is aligned stays so. The price of
-blocks (`cost.py`): rows of blocks pack B once each, columns of blocks A; sums move 12 bytes an element and span beside what the
-product stores; and each product has launches and a last wave of tiles that is not full.
+Blocks begin at multiples of 128 rows and columns, and spans at multiples of 64 of K, so that what is aligned stays aligned. The
+price of blocks (`cost.py`): each row of blocks packs B once, each column of blocks packs A once; sums move 12 bytes for each
+element and span, besides what the product stores; and each product has launches and a last wave of tiles that is not full.
 """
 
 from __future__ import annotations
@@ -30,18 +31,20 @@ from mm32.plan.plan import ACCUMULATE, Blocks, Launch, Plan, Step, Workspace, ep
 from mm32.plan.sources import TILE_M
 
 UNIT = TILE_M  # rows and columns of a block are multiples of it
-SHORTEST_SPAN = 512  # of K: twice the K from which the emulated kernels' bound is that of a long sum (emulated.SHORT_K)
-MOST_STEPS = 1 << 17  # a plan is data; the host takes 10 to 20 us to launch a step
-SPACING = 256  # bytes: what begins in a workspace begins at a multiple of it
-# Cuts that are scored exactly; units that they are widened by.
+# The least K of a span: twice the K from which on the emulated kernels' bound is that of a long sum (emulated.SHORT_K).
+SHORTEST_SPAN = 512
+MOST_STEPS = 1 << 17  # the most steps of a plan, which holds them as data; the host takes 10 to 20 us to launch a step
+SPACING = 256  # bytes: every part of a workspace begins at a multiple of it
+# How many cuts are scored exactly; the units of rows and columns that each of them is also widened by.
 TRIED, MORE = (8, ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2)))
-COUNTS = (*range(1, 9), *(q << e for e in range(1, 16) for q in (5, 6, 7, 8)))  # of rows and of columns of blocks
+# Numbers of rows of blocks, and of columns of blocks, that are tried.
+COUNTS = (*range(1, 9), *(q << e for e in range(1, 16) for q in (5, 6, 7, 8)))
 
 assert SHORTEST_SPAN >= emulated.SHORT_K
 
 
 class Cut(NamedTuple):
-    """How a product is cut: matrices of the batch, rows and columns of a block, and spans of K."""
+    """How a product is cut: the matrices of the batch, rows and columns that a block has, and the number of spans of K."""
 
     matrices: int
     rows: int
@@ -59,8 +62,10 @@ class Chunk(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What products, or additions, of blocks have in common that have one plan. to_sums: what it computes goes to the sums.
-    last: it has the epilogue."""
+    """What is common to the products (or additions) of blocks that have the same plan.
+
+    `adds`: whether it is an addition. `to_sums`: whether its result goes to the sums. `last`: whether it has the epilogue.
+    """
 
     chunk: Chunk  # with 0 as first elements
     m: int
@@ -73,7 +78,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """A way for a kernel to stay within a limit: its estimate in seconds, and what makes the plan of it."""
+    """A way for a kernel to stay within a limit. `seconds`: its estimate. `plan`: makes its plan."""
 
     seconds: float
     plan: Callable[[], Plan]
@@ -84,8 +89,8 @@ class Choice:
 
 
 def spans_of(k: int, spans: int) -> list[tuple[int, int]]:
-    """First place and length of each span of K: whole K-blocks, of which one span has one more than another at most, but for the
-    end of the last one."""
+    """The start and length of each span of K. Spans are whole K-blocks, except at the end of the last one, and one span has at
+    most one K-block more than another."""
     each, longer = divmod(-(-k // BLOCK_K), spans)
     found, begin = [], 0
     for span in range(spans):
@@ -96,7 +101,8 @@ def spans_of(k: int, spans: int) -> list[tuple[int, int]]:
 
 
 def chunks_of(gemm: Gemm, matrices: int) -> Iterator[Chunk]:
-    """The batch in chunks of at most `matrices`: of one dimension some, of those after it all, of those before it one."""
+    """Yield the batch in chunks of at most `matrices`. A chunk takes some indices of one dimension, all of the dimensions after
+    it, and one of the dimensions before it."""
     of = (gemm.a.batch, gemm.b.batch, gemm.out.batch)
     if not gemm.batch:
         yield Chunk((), ((), (), ()), (0, 0, 0), (True, True, True))
@@ -104,7 +110,7 @@ def chunks_of(gemm: Gemm, matrices: int) -> Iterator[Chunk]:
     rank = len(gemm.batch)
     cut = next(d for d in range(rank) if math.prod(gemm.batch[d + 1 :]) <= max(matrices, 1))
     several = matrices // math.prod(gemm.batch[cut + 1 :])
-    several = -(-gemm.batch[cut] // -(-gemm.batch[cut] // several))  # as even as whole matrices allow
+    several = -(-gemm.batch[cut] // -(-gemm.batch[cut] // several))  # chunks as even as whole matrices allow
     a, b, out = (all(s % 4 == 0 for s in strides[: cut + 1]) for strides in of)
     for before in _indices(gemm.batch[:cut]):
         for begin in range(0, gemm.batch[cut], several):
@@ -133,7 +139,7 @@ def _part(matrix: Matrix, rows: int, cols: int, batch: tuple[int, ...], aligned:
 
 
 def _sums(m: int, n: int, sizes: tuple[int, ...], along_m: bool) -> Matrix:
-    """Where the sums of a block lie: as C does, along N, or along M if C is contiguous along it; lines of whole fours."""
+    """The layout of a block's sums: contiguous along N, or along M if C is; lines are padded to multiples of 4 elements."""
     line, lines = (m, n) if along_m else (n, m)
     pitch = -(-line // 4) * 4
     strides, step = [], pitch * lines
@@ -158,7 +164,7 @@ def _along_m(gemm: Gemm) -> bool:
 
 
 class _Search:
-    """Cuts of one product by one kernel on one card, whose workspace is `limit` bytes at most."""
+    """The search for cuts of one product, for one kernel on one card, with a workspace of at most `limit` bytes."""
 
     def __init__(self, kernel: str, work: Work, card: Card, limit: int) -> None:
         self.kernel, self.work, self.gemm, self.card, self.limit = kernel, work, work.gemm, card, limit
@@ -168,7 +174,8 @@ class _Search:
         self._assembled: dict[tuple[Gemm, emulated.Candidate], Plan] = {}
 
     def product(self, gemm: Gemm, room: int) -> tuple[float, Plan] | None:
-        """The fastest plan of a product with a workspace of `room` bytes at most, and its estimate; None if there is none."""
+        """The estimate and the plan of the fastest way to compute a product with a workspace of at most `room` bytes; None if
+        there is none."""
         work = Work(gemm)
         for candidate in sorted(emulated.candidates(self.kernel, work, self.card), key=itemgetter(0)):
             if candidate.parts > 1 and 4 * candidate.parts * work.results > room:
@@ -183,13 +190,14 @@ class _Search:
 
     @functools.cached_property
     def _wave(self) -> float:
-        """Seconds of one wave of tiles over the whole of K, about."""
+        """About how many seconds one wave of tiles takes over the whole of K."""
         products = {"tf32": 1, "bf16x6": 6}.get(self.gemm.precision, 3)
         rate = (self.card.mma_sync if self.kernel == "mma" else self.card.fp16) / products
         return 2.0 * TILE_M * TILE_M * self.gemm.k * self.card.sms / rate
 
     def _bytes(self, cut: Cut, k: int) -> int:
-        """Of a block's product over `k` places, where no blocks share K, and the lower tier is there if one may be."""
+        """The bytes of workspace of a block's product over `k` of K, where no thread blocks share K, with the lower tier if there
+        may be one."""
         chunk = replace(
             self.gemm,
             m=min(cut.rows, self.gemm.m),
@@ -200,7 +208,7 @@ class _Search:
         return emulated.unshared_bytes(chunk, self.kernel)
 
     def _with_spans(self, cut: Cut) -> Cut | None:
-        """The same with as few spans of K as fit, about; None if none do."""
+        """The cut with about as few spans of K as fit; None if no number of spans fits."""
         k = self.gemm.k
         if self._bytes(cut, k) <= self.limit:
             return cut
@@ -215,7 +223,7 @@ class _Search:
         return cut._replace(spans=spans) if k // spans >= SHORTEST_SPAN + BLOCK_K else None
 
     def _rough(self, cut: Cut) -> float:
-        """What a cut costs beside the products, about: for leaving most cuts out."""
+        """A rough estimate of what a cut costs besides the products, in order to leave most cuts out."""
         gemm, model = self.gemm, self.model
         rows, columns = -(-gemm.m // cut.rows), -(-gemm.n // cut.columns)
         of_a, of_b = emulated.operands(gemm).packed_bytes
@@ -239,14 +247,15 @@ class _Search:
         return sorted(found, key=found.__getitem__)
 
     def _of_batch(self, whole: Cut) -> list[Cut]:
-        """As many matrices at a time as fit, about; and fewer."""
+        """Cuts with about as many matrices at a time as fit, and with fewer."""
         most = self.gemm.batches
         while most > 1 and self._bytes(whole._replace(matrices=most), self.gemm.k) > self.limit:
             most = min(most - 1, max(int(most * 0.9), 1))
         return [whole._replace(matrices=each) for each in dict.fromkeys((most, max(most // 2, 1), 1))]
 
     def seconds(self, cut: Cut) -> float | None:
-        """What a cut takes: its products and additions, each kind counted. None where a product has no room."""
+        """The estimate of a cut: of its products and additions, by kind and count. None if a product does not fit, or if there
+        are too many steps."""
         g = self.gemm
         blocks = -(-g.batches // cut.matrices) * -(-g.m // cut.rows) * -(-g.n // cut.columns)
         if blocks * (2 * cut.spans - 1) > MOST_STEPS:  # before they are counted one by one: a batch may have millions
@@ -281,7 +290,7 @@ class _Search:
         return counted
 
     def _chunks(self, matrices: int) -> Counter[Chunk]:
-        """The batch's chunks of each form, without their first elements."""
+        """How many chunks of each form the batch has, with 0 as their first elements."""
         if matrices not in self._chunks_of:
             found = (chunk._replace(first=(0, 0, 0)) for chunk in chunks_of(self.gemm, matrices))
             self._chunks_of[matrices] = Counter(found)
@@ -294,7 +303,7 @@ class _Search:
         return self.product(gemm, self.limit - SPACING - _sums_bytes(cut, self.along_m))
 
     def plan(self, cut: Cut) -> Plan:
-        """The plan of a cut that has room."""
+        """The plan of a cut that fits."""
         g, numbers = self.gemm, {kind: number for number, kind in enumerate(self._kinds(cut))}
         parts = [found[1] for kind in numbers if (found := self._planned(kind, cut)) is not None]
         steps: list[Step] = []
@@ -343,7 +352,7 @@ class _Search:
 
 
 def _lengths(size: int, each: int) -> list[tuple[int, int]]:
-    """The lengths of blocks of `each` rows, or columns, and how many of each there are."""
+    """The lengths that blocks of `each` rows (or columns) have, and how many blocks have each length."""
     whole, rest = divmod(size, each)
     return [(length, count) for length, count in ((each, whole), (rest, int(rest > 0))) if count]
 
@@ -353,7 +362,7 @@ def _units(size: int) -> int:
 
 
 def _sizes(size: int) -> list[int]:
-    """Rows, or columns, of a block: whole units, as many blocks as COUNTS says."""
+    """The rows (or columns) that a block may have: whole units, for each number of blocks in COUNTS."""
     units = -(-size // UNIT)
     return list(dict.fromkeys(-(-units // count) * UNIT for count in COUNTS if count <= units))
 
@@ -363,8 +372,8 @@ def _wider(cut: Cut, more: tuple[int, int]) -> Cut:
 
 
 def best(kernel: str, work: Work, card: Card, limit: int) -> Choice | None:
-    """An emulated kernel's fastest way to compute a product that is not empty, by its estimate, with a workspace of `limit` bytes
-    at most: all at once if a candidate fits, or in blocks. None if nothing fits."""
+    """The way that is estimated to be the fastest for an emulated kernel to compute a product that is not empty, with a workspace
+    of at most `limit` bytes: all at once if a candidate fits, or in blocks. None if nothing fits."""
     search = _Search(kernel, work, card, limit)
     whole = search.product(work.gemm, limit)
     made = []

@@ -1,6 +1,6 @@
 """What a plan needs to know of a card: its limits, and how fast it multiplies, moves bytes and starts a kernel.
 
-Plain data, made without CUDA. `from_properties` makes a `Card` of what the driver says of one, completed by a table of NVIDIA's
+Plain data, made without CUDA. `from_properties` makes a `Card` of what the driver says about it, completed by a table of NVIDIA's
 data sheets; the cards of the table are constants here (`H200`, `A100`, ...), to plan for a card that is not present.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-OLDEST = (8, 0)  # compute capability that mm32's kernels are compiled for, at least
-MAX_GRID = 2**31 - 1  # blocks of a launch along x, on every card
+OLDEST = (8, 0)  # the least compute capability that mm32's kernels are compiled for
+MAX_GRID = 2**31 - 1  # the most blocks of a launch along x, on every card
 LAUNCH = 3e-6  # seconds from one kernel's end to the next one's start in a stream; measured on an H200
 
 
@@ -19,13 +19,15 @@ class Card:
     """A card and its rates, at the highest clock unless said otherwise. Rates left out (0) are estimated from the name, the
     capability and the number of multiprocessors.
 
-    shared_memory: bytes of shared memory that a block may take, at most.
-    fp32: FLOP/s of fp32 multiply-adds.
-    fp16: FLOP/s of fp16 products summed in fp32 by the fastest instruction of the card, dense.
-    mma_sync: the same by mma.sync, the instruction that all cards have. memory: bytes/s. l2: bytes of the L2 cache.
-    launch: seconds that a launch costs in a stream. clock: of the multiprocessors, Hz.
-    fp16_sustained: FLOP/s of fp16 that the power limit leaves; 0 where nobody has measured it.
-    measured: whether mm32's kernels were timed on this card, so that estimates of a time rest on more than a data sheet.
+    `sms`: the number of multiprocessors.
+    `shared_memory`: the most bytes of shared memory that a block may take.
+    `fp32`: FLOP/s of fp32 multiply-adds.
+    `fp16`: FLOP/s of fp16 products summed in fp32 by the fastest instruction of the card, dense.
+    `mma_sync`: the same by mma.sync, the instruction that all cards have.
+    `memory`: bytes/s. `l2`: bytes of the L2 cache.
+    `launch`: seconds that a launch costs in a stream. `clock`: of the multiprocessors, Hz.
+    `fp16_sustained`: FLOP/s of fp16 that the power limit allows; 0 where nobody has measured it.
+    `measured`: whether mm32's kernels were timed on this card, so that estimates of a time rest on more than a data sheet.
     """
 
     name: str
@@ -66,21 +68,21 @@ class Card:
 
     @property
     def clusters(self) -> bool:
-        """Whether blocks run in clusters of up to 8, which read each other's shared memory."""
+        """Whether blocks can run in clusters of up to 8 that read each other's shared memory."""
         return self.capability[0] in (9, 10)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What an architecture does in a clock, by compute capability; a card's own is that of the latest one not above it.
+# What an architecture does in a clock, by compute capability. A card has the entry of the highest capability not above its own.
 
 FMA_LANES = {(7, 0): 64, (8, 0): 64, (8, 6): 128}  # fp32 multiply-adds of a multiprocessor (CUDA C++ Programming Guide)
 # fp16 multiply-adds with fp32 sums of a multiprocessor's tensor cores, dense (NVIDIA's architecture whitepapers).
 FP16_LANES = {(7, 0): 512, (8, 0): 1024, (8, 6): 512, (9, 0): 2048, (10, 0): 4096, (12, 0): 512}
 GEFORCE = 0.5  # GeForce cards from capability 8.6 on sum fp16 products in fp32 at half the rate (whitepapers, GA102 and AD102)
-# What mma.sync reaches of the fastest instruction. Hopper: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU
-# Architecture via Microbenchmarking" (2024). Blackwell's data centre cards: as if it did what it does on the A100, a guess.
+# The share of the fastest instruction's rate that mma.sync reaches. Hopper: Luo et al., "Benchmarking and Dissecting the Nvidia
+# Hopper GPU Architecture via Microbenchmarking" (2024). Blackwell's data centre cards: a guess, as much in a clock as the A100.
 MMA_SYNC = {(7, 0): 1.0, (9, 0): 0.62, (10, 0): 0.25, (12, 0): 1.0}
-# Bytes/s of memory for each multiprocessor, by kind, for a card of which nothing else is known.
+# Bytes/s of memory for each multiprocessor, by compute capability, for a card of which nothing else is known.
 MEMORY_SHARE = {(7, 0): 8e9, (8, 0): 18e9, (8, 6): 9e9, (9, 0): 25e9, (10, 0): 50e9, (12, 0): 10e9}
 CLOCK = 1.5e9  # Hz, where it is not known
 
@@ -95,7 +97,7 @@ def fp32_rate(capability: tuple[int, int], sms: int, clock: float) -> float:
 
 
 def _rates(name: str, capability: tuple[int, int], sms: int, clock: float = 0.0) -> dict[str, float]:
-    """Rates of a card: the table's where it has the card, else by what its architecture does in a clock."""
+    """The rates of a card: those of the table if it has the card, else those that follow from its architecture and clock."""
     known = _listed(name, sms)
     if known is not None:
         return {rate: getattr(known, rate) for rate in ("fp32", "fp16", "mma_sync", "memory", "l2", "clock")}
@@ -123,8 +125,8 @@ def _sheet(
     return Card(name, capability, sms, shared, fp32, fp16, mma_sync, memory, l2 * 2**20, LAUNCH, clock)
 
 
-# Mended by measurement: torch's fp16 product at 2048 x 8192 x 4096 reaches 700 TFLOP/s under the 700 W of the card; the 989 of
-# the data sheet need a clock that those do not leave.
+# Corrected by measurement: torch's fp16 product at 2048 x 8192 x 4096 reaches 700 TFLOP/s within the 700 W of the card. The 989
+# of the data sheet need a clock that this power does not allow.
 H200 = replace(
     _sheet("NVIDIA H200", (9, 0), 132, 66.9e12, 989e12, 4.8e12, 50, 1.98e9), fp16_sustained=700e12, measured=True
 )
@@ -139,7 +141,7 @@ B200 = _sheet("NVIDIA B200", (10, 0), 148, 75e12, 2250e12, 8.0e12, 126, 1.965e9)
 RTX_5090 = _sheet("NVIDIA GeForce RTX 5090", (12, 0), 170, 104.8e12, 209.5e12, 1.792e12, 96, 2.407e9)
 RTX_A2000 = _sheet("NVIDIA RTX A2000", (8, 6), 26, 8.0e12, 31.9e12, 0.288e12, 3, 1.2e9)
 
-# Short names, each with how the driver names the card.
+# Short names, each with the card and a pattern of the driver's name for it.
 CARDS: dict[str, tuple[Card, str]] = {
     "H200": (H200, r"H200"),
     "H100 SXM": (H100_SXM, r"H100 80GB HBM3"),
@@ -156,8 +158,8 @@ CARDS: dict[str, tuple[Card, str]] = {
 
 
 def _listed(name: str, sms: int) -> Card | None:
-    """The card of the table that has this name, as the driver gives it, and as many multiprocessors: a part of a card (MIG) or a
-    laptop's chip of the same name has fewer."""
+    """The card of the table that has this name, as the driver gives it, and this number of multiprocessors: a part of a card
+    (MIG) or a laptop's chip of the same name has fewer."""
     for card, pattern in CARDS.values():
         if card.sms == sms and re.search(rf"\b{pattern}\b", name):
             return card
@@ -167,7 +169,7 @@ def _listed(name: str, sms: int) -> Card | None:
 def named(name: str) -> Card:
     """The card of the table with this name: a short one ("A100", "H100 PCIe", "4090") or the driver's.
 
-    Raises ValueError for a name that is not one card's, with the names that are.
+    Raises ValueError, which lists the names, for any other name.
     """
     wanted = name.strip().lower()
     for short, (card, _) in CARDS.items():
@@ -187,17 +189,20 @@ def from_properties(
     memory_bus_width: int | None = None,
     l2: int | None = None,
 ) -> Card:
-    """The `Card` of what the driver says of one. A card of the table has the table's rates, so that plans made for it
-    elsewhere are the plans made on it; another has what its clocks give.
+    """The `Card` of what the driver says about it. A card of the table has the table's rates, so that plans made for it elsewhere
+    are the same as plans made on it; the rates of another card follow from its clocks. What the driver does not say is None.
 
     Args:
-        shared_memory: bytes that a block may opt in to. clock_rate, memory_clock_rate: kHz. memory_bus_width: bits.
-            l2: bytes. What the driver does not say is None.
+        shared_memory: bytes that a block may opt in to.
+        clock_rate: kHz.
+        memory_clock_rate: kHz.
+        memory_bus_width: bits.
+        l2: bytes.
     """
     known = _listed(name, sms)
     if known is not None:
         exactly = known.name == name
-        sustained = known.fp16_sustained if exactly else 0.0  # another model's power limit is another
+        sustained = known.fp16_sustained if exactly else 0.0  # another model has another power limit
         return replace(
             known,
             name=name,

@@ -22,7 +22,7 @@ _seconds = itemgetter(0)
 
 @dataclass(frozen=True)
 class Option:
-    """A kernel's best candidate: its estimate in seconds, and what makes the plan of it."""
+    """A kernel's best candidate. `seconds`: its estimate. `assemble`: makes its plan."""
 
     kernel: str
     seconds: float
@@ -44,15 +44,15 @@ def plan(
 
     Args:
         kernel: the kernel to use, or "auto" for the one that is estimated to be fastest.
-        prepacked: whether A and B were packed beforehand. Then it is an emulated kernel, unless none suits the product, which is
-            computed without the packed operands.
-        torch: the precision ("fp32" or "tf32") that torch's own product has, where "auto" may choose that: a plan of kernel
-            "torch", without launches. None forbids it.
+        prepacked: whether A and B were packed beforehand. The plan then has an emulated kernel, unless none suits the product,
+            which is then computed without the packed operands.
+        torch: the precision ("fp32" or "tf32") of torch's own product, where "auto" may choose that product: the plan then has
+            kernel "torch" and no launches. None forbids it.
         passes: element-wise passes over the result that mm32 would need after its product and torch would not.
-        drop_in: torch's product is a call that somebody made, with operands of any strides and with its own addition of the
-            bias; not one that mm32 would make, of what cuBLAS takes as it lies and with bias and activation as passes.
-        limit: bytes that the workspace may have; an emulated kernel computes what needs more in blocks. None: any number. A plan
-            for prepacked operands is not limited: their panels are of whole operands.
+        drop_in: whether torch's product is a call that the user made, with operands of any strides and its own addition of the
+            bias. Otherwise mm32 would make it, of operands that cuBLAS takes as they lie, with bias and activation as passes.
+        limit: the most bytes that the workspace may have; an emulated kernel computes what needs more in blocks. None: no limit.
+            A plan for prepacked operands is not limited: their panels are of whole operands.
 
     Raises ValueError for a kernel or a precision that does not exist, `Unplannable` for one that cannot run here.
     """
@@ -71,7 +71,7 @@ def plan(
     if kernel == "auto":
         refused |= {name: why for name in names if name not in refused and (why := _left_out(name, gemm, card))}
     options: list[Option] = []
-    short: set[str] = set()  # those without room, which is what can be changed
+    short: set[str] = set()  # the kernels without room in the limit, which the user can raise
     for name in names:
         if name not in refused:
             try:
@@ -110,7 +110,7 @@ def plan(
 
 
 def without_workspace(gemm: Gemm, card: Card, kernel: str = "auto") -> Plan:
-    """The fastest plan that takes no memory beyond the operands. `kernel`: auto or simt."""
+    """The fastest plan that takes no memory beyond the operands. `kernel`: "auto" or "simt"."""
     work = Work(gemm)
     chosen = min(fma.candidates(work, card, workspace=False), key=_seconds)
     plan = fma.assemble(chosen, gemm, card)
@@ -123,8 +123,9 @@ def without_workspace(gemm: Gemm, card: Card, kernel: str = "auto") -> Plan:
 
 
 def candidates(gemm: Gemm, card: Card, kernel: str, torch: str = "fp32") -> list[tuple[str, float, Callable[[], Plan]]]:
-    """The ways of one kernel to compute a product that is not empty, as (label, estimated seconds, what makes the plan), for
-    benchmarks/fit.py. `kernel` is one of KERNELS that runs on the card and takes the product; or "torch", in precision `torch`.
+    """The ways of one kernel to compute a product that is not empty, as (label, estimated seconds, function that makes the
+    plan), for benchmarks/fit.py. `kernel` is one of KERNELS that runs on the card and takes the product; or "torch", in
+    precision `torch`.
     """
     work = Work(gemm)
     if kernel == "simt":
@@ -160,7 +161,7 @@ def _left_out(kernel: str, gemm: Gemm, card: Card) -> str | None:
 
 
 class _NoRoom(Unplannable):
-    """A kernel can compute a product, but with no workspace within the limit."""
+    """A kernel can compute a product, but not with a workspace within the limit."""
 
 
 def _option(kernel: str, work: Work, card: Card, limit: int | None = None) -> Option:
@@ -180,7 +181,7 @@ def _simt(work: Work, card: Card, limit: int | None) -> Option:
     gemm, listed = work.gemm, fma.candidates(work, card)
     chosen = min(listed, key=_seconds)
     if limit is not None and not _within(fma.assemble(chosen, gemm, card), limit):
-        # One that shares nothing takes no workspace.
+        # There is one: a candidate whose blocks do not share K takes no workspace.
         chosen = next(c for c in sorted(listed, key=_seconds) if _within(fma.assemble(c, gemm, card), limit))
     return Option("simt", chosen.seconds, lambda: fma.assemble(chosen, gemm, card))
 
@@ -222,9 +223,12 @@ def _torch(work: Work, card: Card, precision: str, drop_in: bool) -> Option:
 
 
 def _torch_may(gemm: Gemm, precision: str, drop_in: bool) -> bool:
-    """Whether torch's product is one of the choices: never where bf16x6 was asked for. One that mm32 would make must have what
-    to multiply, be no less than what was asked for in TF32, where its fp32 never pays, and be of operands and to a result that
-    cuBLAS takes as they lie."""
+    """Return whether torch's product is one of the choices.
+
+    It never is where bf16x6 was asked for, and otherwise always is for `drop_in`. A product that mm32 would make must not be
+    empty, and must have at most one batch dimension. Where TF32 was asked for it must be TF32, because its fp32 never pays there.
+    And cuBLAS must take the operands and the result as they lie.
+    """
     if gemm.precision == "bf16x6":
         return False
     if drop_in:

@@ -1,9 +1,10 @@
-"""Every estimate of a time: work over a card's rate times a fitted share of it, and launches. torch's own product is here too.
+"""All estimates of times: work divided by a fitted share of a card's rate, plus launches. torch's own product is here too.
 
-A share is what a kernel reaches of a rate of `Card`; a time that no rate explains is counted in launches (`Card.launch`). Both
-stand in SHARES, the one table, which `benchmarks/fit.py` fits to records. Today's values reproduce times of an H200 and are to be
-fitted again; only their first three digits mean anything. Estimates order the kernels; they predict no run to a per cent.
-`of(card)` gives a card's `Model`; all estimates are its methods, in seconds.
+A share is the part of a rate of `Card` that a kernel reaches. A time that no rate explains is counted in launches
+(`Card.launch`). Both are in SHARES, the only table of them, which `benchmarks/fit.py` fits to records. Today's values reproduce
+times of an H200 and are to be fitted again; only their first three digits mean anything. Estimates are good enough to order the
+kernels, but they do not predict a run to a per cent. `of(card)` gives a card's `Model`; all estimates are its methods, in
+seconds.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from mm32.plan.card import Card
 from mm32.plan.sources import PACKERS, SAMPLED_BYTES, STATS_BYTES
 
 SHARES: dict[str, float] = {
-    # naive: of fp32, where neighbouring threads read neighbouring elements and where not; of memory, its reads and its stores.
+    # naive: shares of fp32, where neighbouring threads read neighbouring elements and where not; of memory, for reads and stores.
     "naive.fp32": 0.05979073,
     "naive.fp32.scattered": 0.01046338,
     "naive.read": 0.5,
     "naive.store": 0.1458333,
     "naive.launches": 1.6,
-    # dot: of memory. A wave of blocks, a call, in launches.
+    # dot: share of memory; a wave of blocks and a call, in launches.
     "dot.read": 1.0416667,
     "dot.wave.launches": 0.5,
     "dot.launches": 1.8,
-    # tiled: of fp32. A wave, in launches.
+    # tiled: share of fp32; a wave, in launches.
     "tiled.fp32": 0.1046338,
     "tiled.wave.launches": 1.6666667,
-    # simt: of fp32, by tile, with 1, 2, ... blocks on a multiprocessor; "p": sums are promoted.
+    # simt: shares of fp32, by tile and by the number of blocks on a multiprocessor; "p": sums are promoted.
     "simt.256x128.1": 0.81,
     "simt.128x64.1": 0.71,
     "simt.128x64.2": 0.775,
@@ -43,28 +44,28 @@ SHARES: dict[str, float] = {
     "simt.64x64.5": 0.73,
     "simt.128x64p.1": 0.50,
     "simt.128x64p.2": 0.66,
-    "simt.unaligned": 0.9090909,  # of that, with copies of 4 bytes
+    "simt.unaligned": 0.9090909,  # of that share, with copies of 4 bytes
     "simt.memory": 0.5,
-    "simt.store": 0.42,  # of memory, stores of 16 bytes
+    "simt.store": 0.42,  # share of memory, for stores of 16 bytes
     "simt.store.unaligned": 0.11,  # stores of 4 bytes
-    "simt.exposed": 0.45,  # of the memory's time, what is not hidden behind the multiply-adds
+    "simt.exposed": 0.45,  # the part of the memory's time that is not hidden behind the multiply-adds
     "simt.store.exposed": 0.9,
     "simt.launches": 1.3333333,
-    "simt.tile.launches": 0.6666667,  # a tile's begin and end, with no other block beside it
+    "simt.tile.launches": 0.6666667,  # beginning and ending a tile, with no other block beside it
     "fixup.launches": 0.8333333,
     "reduce.launches": 0.8333333,
     "reduce.part.launches": 0.01333333,
-    # narrow: of memory, from memory and from L2, from which the narrow operand comes once for each tile (a guess).
+    # narrow: shares of memory, for reading from memory and from L2; the narrow operand is read from L2 for each tile (a guess).
     "narrow.memory": 0.875,
     "narrow.l2": 1.0416667,
-    "narrow.alone": 0.8333333,  # of that, for forms of one block a multiprocessor, which hides less; along rows at width 16
-    "narrow.alone.wide": 0.5555556,
-    "narrow.ramp.launches": 2.0,  # until memory is busy, and how long it must be busy for all of that to count
-    "narrow.busy.launches": 3.4722222,
+    "narrow.alone": 0.8333333,  # of that, for forms with one block on a multiprocessor, which hide less
+    "narrow.alone.wide": 0.5555556,  # the same, along rows at width 16
+    "narrow.ramp.launches": 2.0,  # until memory is busy
+    "narrow.busy.launches": 3.4722222,  # how long memory must be busy for all of the ramp to count
     "narrow.block.launches": 0.3333333,
     "narrow.launches": 1.45,
-    # tensorcore: of fp16, by columns of a tile x products; "inline": operands packed while multiplied; "short": for short K.
-    # A tile's begin and end, in launches.
+    # tensorcore: shares of fp16, by columns of a tile x products; "inline": operands packed while multiplied; "short": for
+    # short K. Beginning and ending a tile, in launches.
     "tensorcore.128x3": 0.8746969,
     "tensorcore.128x3.launches": 0.8333333,
     "tensorcore.64x3": 0.6174331,
@@ -73,9 +74,9 @@ SHARES: dict[str, float] = {
     "tensorcore.128x6.launches": 0.8333333,
     "tensorcore.64x6": 0.6,
     "tensorcore.64x6.launches": 1.1666667,
-    # direct, by tile, of fp16; a tile's begin and end, a call, and what a cluster adds, in launches; of memory, what it reads and
-    # stores (the same where B is kept), and what its tiles read from L2; what remains where lines are not aligned, and where
-    # elements lie apart (a guess).
+    # direct: shares of fp16, by tile; beginning and ending a tile, a call, and what a cluster adds, in launches; "shifted",
+    # "scattered": what remains where lines are not aligned, and where elements lie apart (a guess); shares of memory, for reads
+    # and stores ("kept": where B is kept), and for what its tiles read from L2.
     "direct.128x128": 0.693,
     "direct.128x128.launches": 0.64,
     "direct.128x64": 0.558,
@@ -95,8 +96,8 @@ SHARES: dict[str, float] = {
     "direct.memory": 0.66,
     "direct.memory.kept": 0.78,
     "direct.store.unaligned": 0.35,
-    "direct.store.exposed": 0.226,  # of the time of such stores
-    "emulated.store": 0.62,  # of memory, stores of 16 bytes
+    "direct.store.exposed": 0.226,  # the part of the time of unaligned stores that is not hidden
+    "emulated.store": 0.62,  # share of memory, for stores of 16 bytes
     "emulated.store.unaligned": 0.25,
     "direct.l2": 1.1,
     "tensorcore.256x1": 0.8355313,
@@ -115,7 +116,7 @@ SHARES: dict[str, float] = {
     "tensorcore.64x1.inline.launches": 4.0,
     "tensorcore.128x3.short": 0.6717672,
     "tensorcore.128x3.short.launches": 0.65,
-    # mma: of fp16 by mma.sync. On an H200, 2048 x 8192 x 4096: 1.34 ms measured.
+    # mma: shares of fp16 by mma.sync. Measured on an H200, 2048 x 8192 x 4096: 1.34 ms.
     "mma.128x3": 0.4837033,
     "mma.128x3.launches": 2.6666667,
     "mma.64x3": 0.4514564,
@@ -124,33 +125,33 @@ SHARES: dict[str, float] = {
     "mma.128x1.launches": 2.6666667,
     "mma.64x1": 0.4514564,
     "mma.64x1.launches": 2.6666667,
-    # What both emulated kernels do beside their products: of memory ...
+    # What both emulated kernels do besides their products: shares of memory ...
     "pack": 0.7291667,  # all blocks of mm32_pack
     "pack.beside": 0.4166667,  # one on each multiprocessor, beside the multiply
     "pack.ahead": 0.2395833,  # the same, while the multiply waits for it
-    "pack.exposed": 0.4,  # of the time of packing beside, what the multiply is longer
-    "pack.worth": 0.1,  # packing of less than this share of the multiply stays before it: blocks that start together share L2
+    "pack.exposed": 0.4,  # the part of the time of packing beside by which the multiply gets longer
+    "pack.worth": 0.1,  # packing of less than this share of the multiply goes before it: blocks that start together share L2
     "scale": 0.3555556,  # mm32_scale, which reads SAMPLED_BYTES of a row
-    "accept": 0.6769231,  # one block reads the stats of all rows: of a multiprocessor's part
+    "accept": 0.6769231,  # one block reads the stats of all rows: share of a multiprocessor's part of memory
     "inline": 0.5416667,  # tiles that pack inline, where memory bounds them
-    "inline.slow": 0.4,  # of their fp16 share, with batches (measured, not understood) or with loads of 4 bytes
+    "inline.slow": 0.4,  # of such tiles' share of fp16, with batches (measured, not understood) or with loads of 4 bytes
     # ... and in launches.
-    "pack.unit.launches": 2.0,  # a block of mm32_pack takes for a unit at least; of lines not aligned; by 4 bytes
-    "pack.unit.shifted.launches": 2.0,
-    "pack.unit.scattered.launches": 5.0,
+    "pack.unit.launches": 2.0,  # the least that a block of mm32_pack takes for a unit
+    "pack.unit.shifted.launches": 2.0,  # the same, for lines that are not aligned
+    "pack.unit.scattered.launches": 5.0,  # the same, with loads of 4 bytes
     "pack.beside.launches": 5.0,
     "emulated.launches": 7.5,
     "lower.launches": 22.8,  # products that take less have no lower tier
-    # Stores of a result, passes over it.
+    # Share of memory: stores of a result, passes over it.
     "store": 0.7291667,
-    # torch (cuBLAS): of fp32 and of TF32, by a tile of 128; of that, by one of 64; of memory.
+    # torch (cuBLAS): shares of fp32 and of TF32, by a tile of 128; of that share, by a tile of 64; share of memory.
     "torch.fp32": 0.7474,
     "torch.tf32": 0.7280081,
     "torch.64": 0.8344,
-    "torch.32": 0.69,  # M or N of 17 to 32: of that time
+    "torch.32": 0.69,  # of that time, for M or N of 17 to 32
     "torch.memory": 0.6155,
-    "torch.exposed": 0.9876,  # of the time to store the result
-    "torch.split_k.memory": 0.3059,  # its fp32 kernels stay behind the memory where K is split; TF32's do not
+    "torch.exposed": 0.9876,  # the part of the time to store the result that is not hidden
+    "torch.split_k.memory": 0.3059,  # where K is split, its fp32 kernels are slower than the memory; TF32's are not
     "torch.split_k.launches": 1.285,
     "torch.thin": 0.4914,  # M or N of 2 to 16
     "torch.thin.launches": 7.5,
@@ -162,12 +163,13 @@ SHARES: dict[str, float] = {
     "torch.launches": 2.45,
 }
 
-PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # blocks that share K, of mm32's split-K and of torch's
+# Numbers of blocks that share K, in mm32's split-K and in torch's.
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
 class Work:
-    """What a product has to do, counted once for all estimates of it. results: elements of C. traffic: bytes that must move, each
-    operand once and the result once."""
+    """The work of a product, counted once for all estimates of it. `results`: elements of C. `traffic`: bytes that must move,
+    each operand once and the result once."""
 
     __slots__ = ("batches", "gemm", "k", "m", "n", "results", "traffic")
 
@@ -178,7 +180,7 @@ class Work:
 
 
 class Tile(Protocol):
-    """A block tile of a kernel, by the name that its shares have."""
+    """A block tile of a kernel. `label`: the name that its shares have."""
 
     @property
     def label(self) -> str: ...
@@ -191,7 +193,7 @@ class Tile(Protocol):
 
 
 class DirectTile(Tile, Protocol):
-    """One of direct's. kept: B stays in shared memory for the tiles below one another."""
+    """A tile of direct. `kept`: whether B stays in shared memory for the tiles below one another."""
 
     @property
     def kept(self) -> bool: ...
@@ -199,15 +201,15 @@ class DirectTile(Tile, Protocol):
 
 
 class BlockTile(Tile, Protocol):
-    """One of simt's: `blocks` fit on a multiprocessor."""
+    """A tile of simt. `blocks`: how many blocks fit on a multiprocessor."""
 
     @property
     def blocks(self) -> int: ...
 
 
 class EmulatedTile(Tile, Protocol):
-    """One of an emulated kernel's: products of each pair of elements, whether it packs inline, and whether a block of mm32_pack
-    fits beside it on a multiprocessor."""
+    """A tile of an emulated kernel. `products`: of each pair of elements. `inline`: whether it packs inline. `beside`: whether a
+    block of mm32_pack fits beside it on a multiprocessor."""
 
     @property
     def kernel(self) -> str: ...
@@ -220,8 +222,9 @@ class EmulatedTile(Tile, Protocol):
 
 
 class Packing(NamedTuple):
-    """What packing has to do for a product: rows of A and B in all, units of mm32_pack, how they are read ("aligned"; "shifted",
-    "scattered" if one operand is), and whether an operand that is packed inline is read 4 bytes at a time."""
+    """What packing has to do for a product. `rows`: of A and B together. `units`: of mm32_pack. `reads`: how operands are read
+    ("aligned"; "shifted" or "scattered" if one operand is). `inline_scattered`: whether an operand that is packed inline is read
+    4 bytes at a time."""
 
     rows: int
     units: int
@@ -280,7 +283,7 @@ class Model:
         return max(multiply, reads) + stores + (s["naive.launches"] + 1.0) * self.launch
 
     def dot(self, work: Work, sectors: int) -> float:
-        """`sectors`: 32-byte sectors that a warp's 8 elements of A and of B come in."""
+        """The estimate for dot. `sectors`: the 32-byte sectors that hold 8 elements of A and 8 of B, as a warp reads them."""
         s, card = self.shares, self.card
         elements = max(1, work.results)
         waves = -(-elements // (card.sms * 8))
@@ -292,11 +295,11 @@ class Model:
         s, card = self.shares, self.card
         tiles = work.batches * -(-work.m // 32) * -(-work.n // 32)
         waves = -(-tiles // (card.sms * 2))
-        step = 2 * 32 * 32 * 2 / (card.fp32 * s["tiled.fp32"] / card.sms)  # of K, of the two tiles of a multiprocessor
+        step = 2 * 32 * 32 * 2 / (card.fp32 * s["tiled.fp32"] / card.sms)  # of K, for the two tiles of a multiprocessor
         return waves * (work.k * step + s["tiled.wave.launches"] * self.launch) + self.launch
 
     def _step(self, tile: BlockTile) -> tuple[float, ...]:
-        """Seconds a step of K, for a tile, with 1, 2, ... blocks on a multiprocessor."""
+        """The seconds that one step of K takes for a tile, with 1, 2, ... blocks on a multiprocessor."""
         found = self._steps.get(tile.label)
         if found is None:
             rate = self.card.fp32 / self.sms
@@ -305,7 +308,7 @@ class Model:
         return found
 
     def simt(self, work: Work, tile: BlockTile, tiles: int, parts: int, unaligned: bool) -> float:
-        """`tiles` tiles of C, K shared by `parts` blocks."""
+        """The estimate for simt with `tiles` tiles of C, where `parts` blocks share K."""
         each = -(-tiles * parts // self.sms)
         step = self._step(tile)[min(max(each, 1), tile.blocks) - 1]
         if unaligned:
@@ -317,19 +320,21 @@ class Model:
         return busy + self.add_up(work, parts, self.simt_memory) + self.simt_fixed
 
     def _simt_stream(self, work: Work) -> tuple[float, float]:
-        """What reading the operands and storing the result take, and what of it is not hidden behind the multiply-adds."""
+        """The seconds that reading the operands and storing the result take, and those that are not hidden behind the
+        multiply-adds."""
         stores = 4.0 * work.results / (self.card.memory * self.shares["simt.store"])
         reads = (work.traffic - 4.0 * work.results) / self.simt_memory
         return reads + stores, self.simt_exposed * reads + self.shares["simt.store.exposed"] * stores
 
     def _simt_store(self, work: Work, parts: int) -> float:
-        """Where C does not take 16 bytes at a time, lanes store every fourth element at once."""
+        """The seconds of stores if C does not take 16 bytes at a time: lanes then store every fourth element at once. Else 0."""
         if parts > 1 or work.gemm.out.vectorizable("col"):
             return 0.0
         return 4.0 * work.results / (self.card.memory * self.shares["simt.store.unaligned"])
 
     def stream_k(self, work: Work, tile: BlockTile, tiles: int, resident: int, unaligned: bool) -> float:
-        """With stream-K, as if each multiprocessor, which holds `resident` blocks, had the same work, to the step of K."""
+        """The estimate for simt with stream-K: as if all multiprocessors, each with `resident` blocks, had the same work, to the
+        step of K."""
         blocks = self.sms * resident
         step = self._step(tile)[resident - 1] * (self.unaligned if unaligned else 1.0)
         stream, exposed = self._simt_stream(work)
@@ -340,7 +345,7 @@ class Model:
         return busy + partial_tiles + self.fixup + self.simt_fixed
 
     def add_up(self, work: Work, parts: int, rate: float) -> float:
-        """Storing `parts` partial sums of each result and adding them up, at `rate` bytes/s; nothing where K is not shared."""
+        """The seconds to store `parts` partial sums of each result and add them up, at `rate` bytes/s; 0 if K is not shared."""
         if parts == 1:
             return 0.0
         return self.reduce + self.reduce_part * parts + 8.0 * parts * work.results / rate
@@ -348,8 +353,9 @@ class Model:
     def narrow(
         self, work: Work, tiles: int, parts: int, width: int, along_k: bool, blocks: int, real: int, sectors: int
     ) -> float:
-        """`tiles` blocks' worth of the wide operand, `width` columns of the narrow one padded from `real`, `blocks` of them on a
-        multiprocessor; 32-byte `sectors` for each 32 bytes of the wide operand."""
+        """The estimate for narrow.cu. `tiles`: the tiles of the wide operand, one for a block. `width`: the columns of the narrow
+        operand, padded from `real`. `blocks`: how many are on a multiprocessor. `sectors`: 32-byte sectors that are read for each
+        32 bytes of the wide operand."""
         s, alone, resident = self.shares, blocks == 1, self.sms * blocks
         waves = -(-tiles * parts // resident)
         hidden = 1.0 if not alone else s["narrow.alone.wide" if width == 16 and not along_k else "narrow.alone"]
@@ -364,7 +370,7 @@ class Model:
     # The emulated kernels
 
     def _block_step(self, tile: EmulatedTile) -> tuple[float, ...]:
-        """Seconds that a multiprocessor takes for 64 of K of a tile, and for beginning and storing it."""
+        """The seconds that a multiprocessor takes for 64 of K of a tile, and for beginning and storing the tile."""
         found = self._steps.get(tile.label)
         if found is None:
             rate = (self.card.mma_sync if tile.kernel == "mma" else self.card.fp16) / self.sms
@@ -374,11 +380,11 @@ class Model:
         return found
 
     def reduction(self, work: Work, parts: int) -> float:
-        """Adding up `parts` partial sums of each result; nothing where K is not shared."""
+        """The seconds to add up `parts` partial sums of each result; 0 if K is not shared."""
         return self.reduce + 4.0 * work.results * (parts + 1) / self.store if parts > 1 else 0.0
 
     def accumulate(self, work: Work) -> float:
-        """Adding a block's sums to C: two reads and a store of each result."""
+        """The seconds to add a block's sums to C: two reads and a store of each result."""
         lies = work.gemm.out.vectorizable("col") or work.gemm.out.vectorizable("row")
         apart = 1.0 if lies else 1.0 / self.shares["emulated.store.unaligned"]
         return self.launch + 4.0 * (1.0 + 2.0 * apart) * work.results / self.store
@@ -386,7 +392,7 @@ class Model:
     def emulated(
         self, work: Work, packing: Packing, tile: EmulatedTile, tiles: int, parts: int, packed: float
     ) -> tuple[float, bool]:
-        """Seconds, and whether to pack beside the multiply, with `packed` bytes to move for packing."""
+        """The estimate, and whether to pack beside the multiply. `packed`: the bytes that packing has to move."""
         waves = -(-tiles * parts // self.sms)
         steps = -(-work.k // tile.k)
         step, around = self._block_step(tile)
@@ -410,18 +416,18 @@ class Model:
         return min(together, in_turn) + rest, together < in_turn
 
     def _unaligned_store(self, work: Work, kernel: str) -> float:
-        """What the stores of C take at least where they are 4 bytes of a lane."""
+        """The least seconds that the stores of C take if a lane stores 4 bytes at a time; else 0."""
         if work.gemm.out.vectorizable("col"):
             return 0.0
         return 4.0 * work.results / (self.card.memory * self.shares[kernel + ".store.unaligned"])
 
     def direct(self, work: Work, tile: DirectTile, tiles: int, cluster: int, copies: str) -> float:
-        """bf16x6 in one launch: `tiles` tiles, K of each shared by `cluster` blocks.
+        """The estimate for direct, bf16x6 in one launch: `tiles` tiles, where `cluster` blocks share the K of each.
 
-        copies: of operands, "aligned", "shifted" or "scattered".
+        `copies`: how operands are copied, "aligned", "shifted" or "scattered".
         """
         s, card = self.shares, self.card
-        flops = 12.0 * tile.m * tile.n * tile.block_k(work.k)  # of a K-block, six products
+        flops = 12.0 * tile.m * tile.n * tile.block_k(work.k)  # of a K-block, with six products
         step = flops / (card.fp16 / self.sms * s[tile.label])
         if copies != "aligned":
             step /= s[f"direct.{copies}"]
@@ -430,7 +436,7 @@ class Model:
         multiply = waves * (-(-work.k // (tile.k * cluster)) * step + around * self.launch)
         from_l2 = 4.0 * tiles * (tile.m + tile.n) * work.k / (card.memory * s["direct.l2"])
         stores = self._unaligned_store(work, "direct")
-        if not tile.kept:  # there one group of warps stores while the other multiplies
+        if not tile.kept:  # with a kept B, one group of warps stores while the other multiplies
             multiply += s["direct.store.exposed"] * stores
         memory = s["direct.memory.kept" if tile.kept else "direct.memory"]
         busy = max(multiply, work.traffic / (card.memory * memory), from_l2, stores)
@@ -440,8 +446,8 @@ class Model:
     # torch's own product (cuBLAS)
 
     def torch(self, work: Work, precision: str) -> float:
-        """torch's product where its precision is "fp32" or "tf32": the longer of an SM's arithmetic and the card's memory, by
-        tiles of 128 or 64, with K split where tiles are few; its kernels for thin products and vectors are bound by memory."""
+        """The estimate for torch's product in precision "fp32" or "tf32": the longer of an SM's arithmetic and the card's memory,
+        by tiles of 128 or 64, with K split where tiles are few. Its kernels for thin products and vectors are bound by memory."""
         tf32, fastest = precision == "tf32", self._torch_thin(work)
         for tile in (128, 64):
             for parts in PARTS:
@@ -483,14 +489,14 @@ class Model:
         if thin != 1:
             return float("inf")
         stream = traffic / (memory * s["torch.vector"])
-        if gemm.a.col == 1 if gemm.n == 1 else gemm.b.row == 1:  # how the matrix lies, not the vector: along K
+        if gemm.a.col == 1 if gemm.n == 1 else gemm.b.row == 1:  # whether the matrix, not the vector, lies along K
             busy = min(1.0, traffic / (memory * s["torch.vector.busy.launches"] * self.launch))
             return stream + s["torch.vector.k.launches"] * self.launch * busy + self.torch_launch
         rows = s["torch.vector.rows.launches"] * self.launch + traffic / (memory * s["torch.vector.rows"])
         return max(rows, stream) + self.torch_launch
 
     def passes(self, work: Work, count: int, operands: int) -> float:
-        """`count` element-wise kernels over the result, each of which moves `operands` arrays of its size."""
+        """The estimate for `count` element-wise kernels over the result, each of which moves `operands` arrays of its size."""
         return count * (self.launch + 4.0 * operands * work.results / self.store)
 
 
@@ -499,15 +505,15 @@ class Model:
 
 @functools.lru_cache(maxsize=64)
 def of(card: Card) -> Model:
-    """The card's estimates by SHARES."""
+    """The `Model` of a card, by the values in SHARES."""
     return Model(card, SHARES)
 
 
 @contextlib.contextmanager
 def shares(changes: Mapping[str, float]) -> Iterator[None]:
-    """Plans are made with these values in SHARES, for a block: for fitting them, and for tests that force a choice.
+    """Make plans with these values in SHARES, inside a with block: for fitting them, and for tests that force a choice.
 
-    KeyError for a name that SHARES does not have. What keeps plans (mm32's caches) must be told to forget them.
+    Raises KeyError for a name that SHARES does not have. mm32's caches keep plans, and must be cleared by the caller.
     """
     before = {name: SHARES[name] for name in changes}
     try:

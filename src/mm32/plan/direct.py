@@ -16,20 +16,23 @@ from mm32.plan.cost import Work
 from mm32.plan.emulated import BLOCK_K, MAX_ROWS, operands
 from mm32.plan.plan import Constants, Launch, Plan, epilogue
 
-CLUSTERS = (1, 2, 4, 8)  # blocks that share K; more than 8 are not on every card
-LONGEST_STRIDE = 2**23  # elements: offsets within a tile have 32 bits
+CLUSTERS = (1, 2, 4, 8)  # numbers of blocks that share K; not every card can have more than 8
+LONGEST_STRIDE = 2**23  # elements; strides are less, because offsets within a tile have 32 bits
 THREADS = 384
-HALF_K = BLOCK_K // 2  # of a K-block where there is no more of K
-LINES = 3 * 128  # bytes of 64 of K of a column of B, split in three
-# Bytes of a raw tile of 16 x 64 in shared memory, by load (emulated/raw_tile.cuh). Loads 4 and 5 stand for 1 and 3, which copy
-# 4 bytes at a time, where lines are contiguous: of 3 nothing is left.
+HALF_K = BLOCK_K // 2  # the K of a K-block, if there is no more of K
+LINES = 3 * 128  # bytes of a column of B over 64 of K, split in three
+# Bytes of a raw tile of 16 x 64 in shared memory, by load (emulated/raw_tile.cuh). Loads 4 and 5 replace 1 and 3, which copy 4
+# bytes at a time, where lines are contiguous. That leaves no case for 3.
 RAW = {0: 4160, 1: 4160, 2: 4096, 4: 5184, 5: 4352}
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of m x n, with `stages` K-blocks of B in shared memory. Swapped, its rows are columns of C, and A and B change
-    places. Kept, all of K of B stays in shared memory for the tiles below one another."""
+    """A tile of m x n, with `stages` K-blocks of B in shared memory.
+
+    `swapped`: whether its rows are columns of C; A and B change places then. `kept`: whether B, over all of K, stays in shared
+    memory for the tiles below one another.
+    """
 
     m: int
     n: int
@@ -49,7 +52,7 @@ class Tile:
         return self.stages * self.n * LINES + 8 * 2 * RAW[loads[0]] + slots * RAW[loads[1]] + 1024
 
     def loads(self, wanted: tuple[int, int], card: Card) -> tuple[int, int]:
-        """How the operands are copied: as wanted, or A 4 bytes at a time, where raw tiles with shifts take too much room."""
+        """How the operands are copied: as wanted, or with A 4 bytes at a time, if raw tiles with shifts take too much room."""
         static = 56 * self.stages + 640
         return wanted if self.shared(wanted) + static <= card.shared_memory else (1, wanted[1])
 
@@ -58,23 +61,23 @@ class Tile:
         return self.k if k > HALF_K else HALF_K
 
     def across(self, gemm: Gemm) -> tuple[int, int]:
-        """What its rows and columns are counted in: M and N, or swapped N and M."""
+        """The sizes that its rows and columns cover: M and N, or N and M if it is swapped."""
         return (gemm.n, gemm.m) if self.swapped else (gemm.m, gemm.n)
 
 
 TILES = (Tile(128, 128, 2), Tile(128, 64, 3), Tile(64, 64, 4))  # 64 x 128 was never the fastest
-# For products of few rows, or columns: the longer side takes the place of A, which is split where it is multiplied.
+# For products of few rows or columns: the operand of the longer side takes the place of A, which is split where it is multiplied.
 NARROW = (Tile(128, 32, 4), Tile(64, 32, 4))
 SEVERAL_TURNS = 4
 FEW = range(2, 65)  # rows or columns; vectors are for simt
 SHORT = Tile(64, 128, 2, kept=True)  # for K of up to two blocks, where there are several tiles below one another
-LEAST_KEPT = 16  # of K
+LEAST_KEPT = 16  # the least K with which B is kept
 ALL = (*TILES, *NARROW, *(replace(tile, swapped=True) for tile in NARROW), SHORT)
 
 
 def loads_of(gemm: Gemm) -> tuple[int, int]:
-    """How A and B are copied: as the inline loads of others; and where those are 4 bytes at a time only because lines are not
-    aligned, in pieces of 16 bytes from the boundary before (4 and 5)."""
+    """How A and B are copied: as by the inline loads of the emulated kernels. Where those are 4 bytes at a time only because
+    lines are not aligned, copies are pieces of 16 bytes from the boundary before (4 and 5)."""
 
     def load(inline: int, along_rows: int, along_k: int) -> int:
         if inline % 2 == 0 or (along_rows if inline == 1 else along_k) != 1:
@@ -104,15 +107,15 @@ def candidates(work: Work, card: Card) -> list[Candidate]:
     loads = loads_of(gemm)
     copies = "scattered" if 1 in loads else "shifted" if {4, 5} & {*loads} else "aligned"
     made = []
-    # Of ways that memory bounds alike, the one with the least beside C comes first: 2048 x (64 x 64 x 64) takes 44 us by 64 x 64,
-    # by 128 x 64 54.
+    # Of ways that memory bounds equally, the one whose tiles reach the least beyond C comes first: 2048 x (64 x 64 x 64) takes 44
+    # us by 64 x 64, and 54 us by 128 x 64.
     for tile in sorted(tiles_for(gemm), key=lambda tile: _tiles(gemm, tile) * tile.m * tile.n):
         tiles = _tiles(gemm, tile)
         if tile.kept and tiles < 2 * card.sms:
-            continue  # B would not be used again: 1032 x 40 x 840 took 12 us, by other tiles 10
+            continue  # B would not be used again: 1032 x 40 x 840 took 12 us, and 10 us by other tiles
         for cluster in CLUSTERS:
-            # Larger clusters leave multiprocessors idle: 32 of four and 16 of eight took two turns on 132. Two blocks share a
-            # tile also where there are more, if that leaves fewer idle in the last turn.
+            # Larger clusters leave multiprocessors idle: 32 clusters of four, and 16 of eight, took two turns on 132
+            # multiprocessors. Two blocks also share a tile where there are more tiles, if fewer are idle in the last turn then.
             room = SEVERAL_TURNS * card.sms if cluster <= 2 else card.sms * 7 // 8
             if cluster > 1 and (tile.kept or tiles * cluster > room or cluster > work.k / BLOCK_K):
                 break
@@ -122,8 +125,8 @@ def candidates(work: Work, card: Card) -> list[Candidate]:
 
 def tiles_for(gemm: Gemm) -> tuple[Tile, ...]:
     """The tiles that a product may be computed by."""
-    # Where C is not aligned, stores take longer than all else: 31664 x 32 x 6627 took 760 us, by 128 x 128 560. Below
-    # LEAST_KEPT of K it has not been measured beside torch's.
+    # SHORT is left out where C is not aligned, because stores then take longer than all else: 31664 x 32 x 6627 took 760 us, and
+    # 560 us by 128 x 128. For K below LEAST_KEPT it has not been measured beside torch's product.
     if LEAST_KEPT <= gemm.k <= SHORT.stages * BLOCK_K and gemm.m >= 4 * SHORT.m and gemm.out.vectorizable("col"):
         return (*TILES, SHORT)
     if min(gemm.m, gemm.n) not in FEW:

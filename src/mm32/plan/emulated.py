@@ -1,8 +1,8 @@
-"""The kernels that emulate fp32 by fp16 products on the tensor cores, mma and tensorcore: scale and pack the operands, multiply
-their panels, add up partial sums, and recompute what fails the accept test. And packing an operand alone.
+"""The kernels that emulate fp32 by fp16 products on the tensor cores, mma and tensorcore: they scale and pack the operands,
+multiply their panels, add up partial sums, and recompute what fails the accept test. Packing an operand alone is here too.
 
-Three steps, each a function of its own: list the candidates (a tile and how many blocks share K), score each (cost.py), and
-assemble the plan of one: what it needs of launches, constants and workspace.
+There are three steps, each a function of its own: list the candidates (a tile and how many blocks share K), score each (cost.py),
+and assemble the plan of one: the launches, constants and workspace that it needs.
 """
 
 from __future__ import annotations
@@ -30,35 +30,38 @@ from mm32.plan.plan import (
 )
 from mm32.plan.sources import PACKERS, SAMPLES, STATS_BYTES, TILE_M
 
-BLOCK_K, CHUNK = 64, 8  # of K in a K-block; K-blocks packed, and waited for, together (emulated/panels.cuh)
+# The K of a K-block; how many K-blocks are packed, and waited for, together (emulated/panels.cuh).
+BLOCK_K, CHUNK = 64, 8
 PLANE_ROW = 128  # bytes of a row in a plane of a panel: a K-block of fp16
-PLANES = {1: 1, 3: 2, 6: 3}  # of a panel, by products
-SCALE_BLOCKS = 128  # of mm32_scale for an operand, at most; each leaves flags and sums of squares behind the stats
-PLACE_BYTES = 4  # of a row, where its largest element lies, behind these
-CLUSTERS, CLUSTERED_K = (1, 2, 4, 8), 8192  # of its blocks; the K from which several of them have the same rows
-SCALE_THREADS = 512  # of its blocks, where there is one for each multiprocessor at most
-DECISION_BYTES = 96 + 2 * 256 * 28 + 4 * 256 + 6 * 4 * 64  # struct Decision
-MOST_BLOCKS = 256  # of a multiply by tensorcore: each leaves a sum of squares in the decision
+PLANES = {1: 1, 3: 2, 6: 3}  # planes of a panel, by the number of products
+# The most blocks of mm32_scale for one operand; each leaves flags and sums of squares behind the stats.
+SCALE_BLOCKS = 128
+PLACE_BYTES = 4  # for each row, behind the sums of squares: where its largest element lies
+# Sizes of clusters of mm32_scale, whose blocks have the same rows; the K from which on there are clusters.
+CLUSTERS, CLUSTERED_K = (1, 2, 4, 8), 8192
+SCALE_THREADS = 512  # threads of a block of mm32_scale, if there is at most one block for each multiprocessor
+DECISION_BYTES = 96 + 2 * 256 * 28 + 4 * 256 + 6 * 4 * 64  # of struct Decision
+MOST_BLOCKS = 256  # the most blocks of a multiply by tensorcore: each leaves a sum of squares in the decision
 QUEUE = 65536  # bytes of shared memory through which inline packing loads (inline_pack.cuh)
 GROUP = 8  # rows of tiles that share what is in L2 (tile_order.cuh)
-LEAST_BLOCKS = 4  # K-blocks of a part of K
-MOST_INLINE_BLOCKS = 4000  # K-blocks of a part with inline packing: 16 bits hold counts of 16 a K-block
-SHORT_K = 256  # below it tensorcore promotes every 16 of K, and mma's error may pass that of an fp32 sum
-SHORTEST_K = 32  # below it tensorcore's may
+LEAST_BLOCKS = 4  # the least K-blocks of a part of K
+MOST_INLINE_BLOCKS = 4000  # the most K-blocks of a part with inline packing: 16 bits hold counts of 16 a K-block
+SHORT_K = 256  # below it, tensorcore promotes every 16 of K, and mma's error may exceed that of an fp32 sum
+SHORTEST_K = 32  # below it, tensorcore's error may exceed that of an fp32 sum
 MAX_ROWS = 2**24 - 8  # a plane of panels has 128 bytes a row, padded to 8 rows and counted in 31 bits
-FALLBACK_BLOCKS = 16  # of mm32_fallback for a tile: they share rows and columns that are recomputed alone
-# Blocks of a cluster share K of these, where it is so long. One NaN and one Inf in 2048 x 4096 x 2048 took an H100 267 us by
-# single blocks, 256 by two, 270 by four.
+FALLBACK_BLOCKS = 16  # blocks of mm32_fallback for a tile: they share rows and columns that are recomputed alone
+# The size of a cluster whose blocks share the K of these rows and columns, and the K from which on they do. With one NaN and
+# one Inf, 2048 x 4096 x 2048 took an H100 267 us by single blocks, 256 us by clusters of two, and 270 us by clusters of four.
 FALLBACK_CLUSTER, FALLBACK_SHARES = 2, 1024
 PREPACKED = 6  # the load of an operand that was packed beforehand
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of 128 x n of an emulated kernel, with `stages` of K-blocks in shared memory.
+    """A tile of 128 x n of an emulated kernel, with `stages` stages of K-blocks in shared memory.
 
-    products: of each pair of elements, 6 (bf16x6), 3 (fp16x3) or 1 (fp16). inline: the multiply packs its operands itself.
-    promote: sums leave for fp32 registers every so many times 16 of K; 1 is for K below SHORT_K.
+    `products`: of each pair of elements, 6 (bf16x6), 3 (fp16x3) or 1 (fp16). `inline`: whether the multiply packs its operands
+    itself. `promote`: after how many times 16 of K sums move to fp32 registers; 1 is for K below SHORT_K.
     """
 
     kernel: str
@@ -85,7 +88,7 @@ class Tile:
 
     @property
     def beside(self) -> bool:
-        """Whether packing may go on beside it: a block of mm32_pack then fits on its multiprocessor."""
+        """Whether packing may go on beside it, because a block of mm32_pack fits on the same multiprocessor."""
         return self.kernel == "tensorcore" and self.n <= 128 and self.products < 6
 
     @property
@@ -103,7 +106,7 @@ def _tensor(n: int, products: int, stages: int, inline: bool = False, promote: i
 
 
 def _mma(n: int, products: int) -> Tile:
-    # 3 stages are 98.5 KB at most, with what is not dynamic: the 99 KB of sm_86, sm_89 and sm_120 hold them.
+    # 3 stages take 98.5 KB at most, static shared memory included: they fit in the 99 KB of sm_86, sm_89 and sm_120.
     return Tile("mma", n, products, 3, False, 2, f"mma.{n}x{products}")
 
 
@@ -129,8 +132,8 @@ MMA_TILES = (_mma(128, 3), _mma(64, 3), _mma(128, 1), _mma(64, 1))
 
 
 def _pack_load(matrix: Matrix, rows: str) -> int:
-    """How mm32_pack loads an operand (pack.cu): 0 and 2 are 16 bytes at a time, along its rows or along K; 4 and 5 the same from
-    the boundary before a line that is not aligned; 1 is 4 bytes at a time."""
+    """How mm32_pack loads an operand (pack.cu): 0 and 2 are 16 bytes at a time, along its rows or along K; 4 and 5 are the same,
+    from the boundary before a line that is not aligned; 1 is 4 bytes at a time."""
     along_k = "col" if rows == "row" else "row"
     if matrix.vectorizable(rows):
         return 0
@@ -141,7 +144,7 @@ def _pack_load(matrix: Matrix, rows: str) -> int:
 
 
 def _inline_load(load: int, whole_fours: bool) -> int:
-    """How a multiply that packs inline loads it (inline_pack.cuh): 16 bytes at a time need whole fours, others are 4 bytes."""
+    """How a multiply that packs inline loads an operand (inline_pack.cuh): 16 bytes at a time, which needs whole fours, or 4."""
     along_k = load in (2, 5)
     return (2 if along_k else 0) + int(load not in (0, 2) or not whole_fours)
 
@@ -156,9 +159,12 @@ def _products(gemm: Gemm) -> int:
 
 
 class Operands(NamedTuple):
-    """A and B as packing sees them. matrices: how many of each, one where the whole batch has the same. loads: of mm32_pack.
-    inline_loads: of a multiply that packs inline, whose 16-byte loads need whole fours of the axis they lie along.
-    packed_bytes: what packing each moves."""
+    """A and B as packing sees them.
+
+    `matrices`: how many there are of each, one if the whole batch has the same. `loads`: those of mm32_pack. `inline_loads`:
+    those of a multiply that packs inline, whose 16-byte loads need whole fours along the contiguous axis. `packed_bytes`: the
+    bytes that packing each moves.
+    """
 
     gemm: Gemm
     products: int
@@ -173,7 +179,7 @@ class Operands(NamedTuple):
 
 
 def operands(gemm: Gemm, products: int | None = None) -> Operands:
-    """`products`: of another scheme than the precision asks for."""
+    """The `Operands` of a product. `products`: of another scheme than the precision asks for."""
     products = _products(gemm) if products is None else products
     matrices = (gemm.batches if any(gemm.a.batch) else 1, gemm.batches if any(gemm.b.batch) else 1)
     loads = (_pack_load(gemm.a, "row"), _pack_load(gemm.b, "col"))
@@ -203,7 +209,8 @@ def _units(gemm: Gemm, matrices: tuple[int, int], loads: tuple[int, int]) -> int
 
 
 class Candidate(NamedTuple):
-    """One way for an emulated kernel to compute a product: a tile, how many blocks share K, and whether it packs beside it."""
+    """One way for an emulated kernel to compute a product: a tile, how many blocks share K, and whether packing goes on beside
+    the multiply."""
 
     seconds: float
     tile: Tile
@@ -217,7 +224,7 @@ class Candidate(NamedTuple):
 
 
 def parts_to_try(tiles: int, k_blocks: int, card: Card) -> list[int]:
-    """Numbers of blocks that may share K, one that gives each multiprocessor a tile among them."""
+    """The numbers of blocks that may share K; among them is the one that gives each multiprocessor a tile."""
     fill = max(card.sms // tiles, 1)
     tried = cost.PARTS if fill in cost.PARTS else sorted((*cost.PARTS, fill))
     return [parts for parts in tried if parts == 1 or parts * LEAST_BLOCKS <= k_blocks]
@@ -241,8 +248,8 @@ def _tiles(kernel: str, asked: Operands, prepacked: tuple[bool, bool]) -> list[T
 def candidates(
     kernel: str, work: Work, card: Card, prepacked: tuple[bool, bool] = (False, False), products: int | None = None
 ) -> list[Candidate]:
-    """The kernel's ways to compute a product that is not empty, each scored as if nothing was prepacked, so that the tile
-    and the parts, and with them the result's bits, are those of a call without packed operands (but where that packs inline)."""
+    """The kernel's ways to compute a product that is not empty. Each is scored as if nothing was prepacked, so that the tile and
+    the parts, and with them the result's bits, are those of a call without packed operands (unless that call packs inline)."""
     gemm, model, asked = work.gemm, cost.of(card), operands(work.gemm, products)
     packing, packed = _packing(asked), sum(asked.packed_bytes)
     k_blocks, made, least = asked.k_blocks, [], math.inf
@@ -270,7 +277,7 @@ def _packing(asked: Operands) -> Packing:
 
 
 def with_prepacked(chosen: Candidate, work: Work, card: Card, prepacked: tuple[bool, bool]) -> Candidate:
-    """The candidate, scored for operands of which some are prepacked."""
+    """The candidate, scored for the operands that are prepacked."""
     asked, tile = operands(work.gemm), chosen.tile
     left = sum(b for b, done in zip(asked.packed_bytes, prepacked, strict=True) if not done)
     tiles = work.batches * -(-work.m // TILE_M) * -(-work.n // tile.n)
@@ -311,13 +318,13 @@ def assemble(candidate: Candidate, gemm: Gemm, card: Card, prepacked: tuple[bool
 
 
 def _lower_tier(candidate: Candidate, gemm: Gemm, card: Card) -> Candidate | None:
-    """How the whole product is computed by bf16x6 if much of it fails the accept test of fp16x3; None where there is no such
-    tier, and tiles that fail are recomputed by multiply-adds. Its launches take a few us of every call, so short ones go without.
-    """
+    """How bf16x6 computes the whole product if much of it fails the accept test of fp16x3. None if there is no such tier: tiles
+    that fail are then recomputed by multiply-adds. Its launches take a few us of every call, so short products have none."""
     tile, work = candidate.tile, Work(gemm)
     if tile.kernel != "tensorcore" or tile.products != 3:
         return None
-    unpacked = with_prepacked(candidate, work, card, (False, False))  # packing an operand changes nothing of the result
+    # As if nothing was prepacked, so that packing an operand does not change the result.
+    unpacked = with_prepacked(candidate, work, card, (False, False))
     if unpacked.seconds < cost.of(card).lower_tier:
         return None
     return min(candidates(tile.kernel, work, card, products=6), key=itemgetter(0))
@@ -333,30 +340,30 @@ def _lower_launches(lower: Candidate, gemm: Gemm, card: Card) -> list[Launch]:
 
 
 def _scale_blocks(matrices: int, rows: int) -> int:
-    """Blocks of mm32_scale for an operand: for every 32 rows one, up to SCALE_BLOCKS."""
+    """The blocks of mm32_scale for an operand: one for every 32 rows, up to SCALE_BLOCKS."""
     return min(matrices * -(-rows // 32), SCALE_BLOCKS)
 
 
 def _pack_launches(
     asked: Operands, card: Card, loads: tuple[int, int], beside: bool, *, decides: bool = False, lower: bool = False
 ) -> list[Launch]:
-    """What makes the panels and stats of the operands that are not prepacked. decides: which tier computes the product; the
-    multiply does otherwise. lower: it is the lower tier's."""
+    """The launches that make the panels and stats of the operands that are not prepacked. `decides`: whether they decide which
+    tier computes the product; otherwise the multiply does. `lower`: whether they belong to the lower tier."""
     gemm, matrices = asked.gemm, asked.matrices
     constants = (("A_LOAD", loads[0]), ("B_LOAD", loads[1]), ("PRODUCTS", asked.products))
     tiers = (("GUARDED", int(lower)), ("DECIDES", int(decides)))
     blocks = 0
     for count, rows, load in zip(matrices, (gemm.m, gemm.n), loads, strict=True):
         blocks += 0 if load == PREPACKED else _scale_blocks(count, rows)
-    # What there is of threads reads rows whole, where that has to be. So there are more of them in a block where there are fewer
-    # blocks than multiprocessors, and for long K several blocks for the same rows (256 x 36864 x 256 by 16 blocks took 300
-    # us). But there must be room for mm32_pack's blocks beside them: with none those begin on a few multiprocessors, and 2048 x
-    # 8192 x 4096 took a fifth longer; with room for one and not two 2048^3 took 1 % longer.
+    # Some rows have to be read whole, by whatever threads mm32_scale has. So its blocks have more threads if there are no more
+    # of them than multiprocessors, and for long K several blocks have the same rows (256 x 36864 x 256 by 16 blocks took 300
+    # us). But mm32_pack's blocks must have room beside them. With no room, those begin on a few multiprocessors, and 2048 x
+    # 8192 x 4096 took a fifth longer; with room for one block instead of two, 2048^3 took 1 % longer.
     threads = 256 if blocks > card.sms else SCALE_THREADS
     several = card.clusters and gemm.k >= CLUSTERED_K
     cluster = max((c for c in CLUSTERS if blocks * c <= card.sms), default=1) if several else 1
     units = _units(gemm, matrices, loads)
-    packers = min(max(units, 1), card.sms * (1 if beside else PACKERS))  # one at least: it says that all is packed
+    packers = min(max(units, 1), card.sms * (1 if beside else PACKERS))  # at least one: it says that all is packed
     source, dependent = "emulated/pack.cu", card.dependent_launch
     return [
         Launch(
@@ -418,11 +425,12 @@ def _fallback(gemm: Gemm, card: Card, products: int) -> Launch:
 
 
 def _first_rows(candidate: Candidate, asked: Operands, card: Card, loads: tuple[int, int]) -> tuple[int, int]:
-    """Rows of A and B to pack first: of the tiles that the blocks start with. None where the multiply waits for all of packing.
+    """The rows of A and B to pack first: those of the tiles that the blocks start with. (0, 0) if the multiply waits for all of
+    packing.
 
-    Counted where packing goes on beside the multiply, and where all blocks of mm32_pack are on the card at once: the multiply's
-    start as they leave, and nobody waits for the launch. Where K is short, the accept test takes longer than what little a tile
-    would gain from its neighbours.
+    They are counted if packing goes on beside the multiply, and if all blocks of mm32_pack are on the card at once: the
+    multiply's blocks then start as those leave, and nothing waits for the launch. They are counted for short K too, where the
+    accept test takes longer than what little a tile would gain from its neighbours.
     """
     gemm, tile = asked.gemm, candidate.tile
     at_once = _units(gemm, asked.matrices, loads) <= PACKERS * card.sms or gemm.k <= 512
@@ -441,9 +449,9 @@ def _workspace(
     prepacked: tuple[bool, bool] = (False, False),
     lower_parts: int | None = None,
 ) -> Workspace:
-    """Panels, stats and counters of the operands that are not prepacked, the decision, and partial sums, each at a multiple of
-    256 bytes. A prepacked operand's offsets are those of packing it alone (`pack`). The lower tier (with `lower_parts`) has its
-    panels where those of fp16x3 lie, which are then done with, and packs prepacked operands too."""
+    """The workspace: panels, stats and counters of the operands that are not prepacked, the decision, and partial sums, each at
+    a multiple of 256 bytes. A prepacked operand's offsets are those of packing it alone (`pack`). The lower tier (with
+    `lower_parts`) has its panels in the place of those of fp16x3, which are done with, and packs prepacked operands too."""
     blocks, matrices = -(-gemm.k // BLOCK_K), operands(gemm).matrices
 
     def panel(count: int, rows: int, planes: int) -> int:
@@ -485,7 +493,7 @@ def _workspace(
 
 
 def unshared_bytes(gemm: Gemm, kernel: str) -> int:
-    """Of a workspace in which no blocks share K, with a lower tier where there may be one."""
+    """The bytes of a workspace in which no blocks share K, with a lower tier if there may be one."""
     products = _products(gemm)
     lower = 1 if kernel == "tensorcore" and products == 3 else None
     return _workspace(gemm, products, 1, (0, 0), lower_parts=lower).bytes
@@ -496,7 +504,7 @@ def unshared_bytes(gemm: Gemm, kernel: str) -> int:
 
 
 def _alone(gemm: Gemm, side: int) -> Gemm:
-    """The problem of packing one operand: the other has no rows."""
+    """The problem of packing one operand: the other one has no rows."""
     m, n = (gemm.m, 0) if side == 0 else (0, gemm.n)
     return replace(gemm, m=m, n=n, batch=(), a=replace(gemm.a, batch=()), b=replace(gemm.b, batch=()))
 
@@ -507,15 +515,15 @@ def packed_bytes(gemm: Gemm, side: int) -> int:
 
 
 def emulated_kernel(card: Card) -> str:
-    """The one of EMULATED_KERNELS that is for `card`: the packed form is the same."""
+    """The one of EMULATED_KERNELS that is for `card`. Both have the same packed form."""
     return "mma" if unsupported("tensorcore", card) else "tensorcore"
 
 
 def pack(gemm: Gemm, card: Card, side: int) -> Plan:
-    """The plan that packs operand `side` (0: A, 1: B) of `gemm`, in which it must be one matrix, for plans with `prepacked`. Its
-    workspace is what is kept.
+    """The plan that packs operand `side` (0: A, 1: B) of `gemm`, for plans with `prepacked`. The operand must be one matrix. The
+    workspace of the plan is what is kept.
 
-    Raises `Unplannable` where no emulated kernel would be chosen for it, and why.
+    Raises `Unplannable`, which says why, if no emulated kernel would be chosen for it.
     """
     kernel = emulated_kernel(card)
     why = unsupported(kernel, card) or unsuited(kernel, gemm) or too_short(kernel, gemm)

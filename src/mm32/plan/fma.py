@@ -1,7 +1,7 @@
 """The kernels that compute by fp32 multiply-adds: naive, dot, tiled, and simt (simt.cu; narrow.cu for M or N up to 16).
 
-For simt three steps, each a function of its own: list the candidates (a tile and how K is shared), score each (cost.py), and
-assemble the plan of one: what it needs of launches, constants and workspace.
+For simt there are three steps, each a function of its own: list the candidates (a tile and how K is shared), score each
+(cost.py), and assemble the plan of one: the launches, constants and workspace that it needs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from mm32.plan.card import Card
 from mm32.plan.cost import Work
 from mm32.plan.plan import NO_EPILOGUE, Constants, Launch, Plan, Workspace, epilogue
 
-# The first three rungs of the ladder show how a kernel gets fast; "auto" takes one for a product of no more FLOP than this, where
-# the launch is what counts, on a card where they were timed. Beyond, simt does whatever they do at least as well.
+# naive, dot and tiled are the first three rungs of a ladder that shows how a kernel gets fast. "auto" takes one only on a card
+# where they were timed, for a product of no more FLOP than this, where the launch is what counts. For larger products simt is
+# at least as fast.
 TRIVIAL = 2**24
-LONG_K = 8192  # beyond it, a plain fp32 sum's error would pass that of any fp32 matmul in use
+LONG_K = 8192  # beyond it, a plain fp32 sum's error would exceed that of any fp32 matmul in use
 MOST_PARTIAL_SUMS = 2**28  # 1 GiB
 MOST_PARTS = 256
-STREAM_K = 0  # in the place of the number of parts
+STREAM_K = 0  # stands for stream-K in the place of the number of parts
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -69,8 +70,8 @@ def assemble_rung(kernel: str, gemm: Gemm, card: Card) -> Plan:
 class SimtTile:
     """A block tile of simt.cu, m x n x k, of which a thread keeps thread_m x thread_n sums; `blocks` fit on a multiprocessor.
 
-    promote: tiles of K between promotions of the sums to a second set of registers, 0 for none. copy_row: when it copies the
-    next tiles in (simt.cuh). aligned: only for operands that both come 16 bytes at a time.
+    `promote`: how many tiles of K are between promotions of the sums to a second set of registers, 0 for none. `copy_row`:
+    when it copies the next tiles in (simt.cuh). `aligned`: whether both operands have to be loaded 16 bytes at a time.
     """
 
     m: int
@@ -90,14 +91,15 @@ class SimtTile:
         return 32 * (self.m // (8 * self.thread_m)) * (self.n // (4 * self.thread_n))
 
     def shared(self, loads: tuple[int, int]) -> int:
-        """Bytes of a block, by how its operands are loaded: the ring of stages, and a queue for each that is transposed."""
+        """Bytes of shared memory of a block, by how its operands are loaded: the ring of stages, and a queue for each operand
+        that is transposed."""
         ring = 4 * self.stages * self.k * (self.m + self.n + 8)
         queued = self.m * (loads[0] == 2) + self.n * (loads[1] == 2)
         return ring + 4 * (self.stages - 1) * self.k * queued
 
     def resident(self, loads: tuple[int, int], card: Card) -> int:
         """Blocks that a multiprocessor holds: fewer than `blocks` where it has less shared memory. Each block takes 1 KB more
-        than it asks for, and so much more than a block may have, a multiprocessor has."""
+        than it asks for, and a multiprocessor has 1 KB more than a block may have."""
         return min(self.blocks, (card.shared_memory + 1024) // (self.shared(loads) + 1024))
 
 
@@ -106,14 +108,15 @@ SIMT_TILES = (
     SimtTile(128, 64, 16, 8, 8, 3, 3, label="simt.128x64"),
     SimtTile(64, 64, 16, 8, 8, 3, 5, label="simt.64x64"),
 )
-# Sums promoted every 128 of K. For the fallback, whose error must stand beside torch's, which splits K; and beyond LONG_K.
+# Its sums are promoted every 128 of K. It is for K beyond LONG_K, and for the fallback, whose error must stand beside the error
+# of torch, which splits K.
 ACCURATE_TILE = SimtTile(128, 64, 16, 8, 8, 3, 2, promote=8, label="simt.128x64p")
 
 
 @dataclass(frozen=True)
 class NarrowForm:
-    """A form of narrow.cu for a narrow operand of up to `width` columns and a wide one loaded along K or along its rows. Of
-    16-byte loads a thread asks for rows x depth (along rows: depth) at once; `blocks` fit on a multiprocessor."""
+    """A form of narrow.cu for a narrow operand of up to `width` columns and a wide one loaded along K or along its rows. A thread
+    issues rows x depth (along rows: depth) 16-byte loads at once; `blocks` fit on a multiprocessor."""
 
     width: int
     along_k: bool
@@ -128,12 +131,13 @@ class NarrowForm:
 
     @property
     def piece(self) -> int:
-        """The least of K that is shared out: parts are whole pieces."""
+        """The least K that a block gets where blocks share K: parts are whole pieces."""
         return max(256, 128 * self.depth) if self.along_k else 64
 
 
-# By width. A multiprocessor's share of an H200's memory, 30 bytes a ns, and a latency of 1 us ask for some 30 KB in flight on it:
-# 16 KB a block with 4 loads a thread, 32 with 8. Rows for each load of the narrow operand are as many as registers allow.
+# By width. A multiprocessor's share of an H200's memory is 30 bytes a ns; with a latency of 1 us it needs some 30 KB in flight. A
+# block has 16 KB in flight with 4 loads a thread, and 32 KB with 8. There are as many rows for each load of the narrow operand as
+# registers allow.
 NARROW_FORMS = (
     NarrowForm(1, True, 1, 8, 2),
     NarrowForm(2, True, 2, 2, 2),
@@ -184,7 +188,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(work: Work, card: Card, *, workspace: bool = True) -> list[Candidate]:
-    """simt's ways to compute a product, each scored; without `workspace` those that need none."""
+    """simt's ways to compute a product, each scored; without `workspace`, only those that need none."""
     model, loaded = cost.of(card), loads(work.gemm)
     unaligned = loaded[0] % 2 == 1 or loaded[1] % 2 == 1
     share = workspace and work.results > 0
@@ -217,7 +221,8 @@ def _accurate(tile: SimtTile) -> bool:
 
 
 def _parts(work: Work, tile: SimtTile, share: bool) -> list[int]:
-    """Numbers of blocks that may share K by this tile: the accurate one adds up long sums, the others those up to LONG_K."""
+    """The numbers of blocks that may share K with this tile: the accurate tile adds up sums longer than LONG_K, the others those
+    up to LONG_K."""
     accurate = _accurate(tile)
     return [
         parts
@@ -228,8 +233,8 @@ def _parts(work: Work, tile: SimtTile, share: bool) -> list[int]:
 
 
 def _wide(work: Work, loaded: tuple[int, int]) -> tuple[int, int, int, NarrowForm]:
-    """For narrow.cu: the side of the wide operand, which is the one with more rows if both may be; its rows; the narrow one's;
-    and the form."""
+    """For narrow.cu: the side of the wide operand (of two that may be it, the one with more rows), its rows, those of the narrow
+    one, and the form."""
     side = 0 if work.n <= work.m else 1
     rows, width = (work.m, work.n) if side == 0 else (work.n, work.m)
     form = next(f for f in NARROW_FORMS if f.width >= width and f.along_k == (loaded[side] >= 2))
@@ -273,8 +278,8 @@ def fallback_tiles(gemm: Gemm) -> Launch:
 
 
 def reduction(gemm: Gemm, card: Card, *, guarded: bool = False) -> Launch:
-    """The launch that adds up partial sums and applies the epilogue: its blocks start as those before it leave, on cards
-    that can. guarded: it is the lower tier's of an emulated product."""
+    """The launch that adds up partial sums and applies the epilogue. On cards with dependent launches, its blocks start as those
+    of the launch before it leave. `guarded`: whether it belongs to the lower tier of an emulated product."""
     blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), card.sms * 8)
     return Launch(
         "common/reduce.cu", "mm32_reduce", (*epilogue(gemm), ("GUARDED", int(guarded))), 256, 0,
@@ -292,7 +297,7 @@ def _whole(tile: SimtTile, gemm: Gemm) -> Launch:
 
 
 def _split_k(launch: Launch, parts: int, gemm: Gemm, card: Card) -> Plan:
-    """Blocks of `launch` share K; another launch adds up their partial sums."""
+    """The plan in which blocks of `launch` share K, and another launch adds up their partial sums."""
     space = _sums(parts * gemm.batches * gemm.m * gemm.n, parts)
     return Plan(gemm, card, "simt", (launch, reduction(gemm, card)), workspace=space)
 
@@ -304,7 +309,8 @@ def _sums(floats: int, parts: int) -> Workspace:
 
 
 def _assemble_stream_k(tile: SimtTile, gemm: Gemm, card: Card) -> Plan:
-    """All blocks share the tiles beyond whole waves, and mm32_fixup adds up their partial tiles (fma/stream_k.cuh)."""
+    """The plan with stream-K: all blocks share the tiles beyond whole waves, and mm32_fixup adds up their partial tiles
+    (fma/stream_k.cuh)."""
     loaded = loads(gemm)
     blocks = card.sms * tile.resident(loaded, card)
     rest = _count(tile, gemm) % blocks

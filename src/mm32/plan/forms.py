@@ -1,8 +1,9 @@
 """The forms of the kernels that are compiled and checked without a card: the axes of each source's constants, as data.
 
-An axis is one choice: some constants and the values that they have together. A source is its axes and what of them is covered:
-for each group of axes, every combination of their values stands in at least one form. The list of forms follows from that
-(`forms`), by one greedy covering for all sources. A plan's launch always lies on the axes; not each has a form of its own.
+An axis is one choice: some constants and the values that they have together. A source has axes, and groups of axes that are
+covered: every combination of a group's values is in at least one form. The list of forms follows from that (`forms`), by one
+greedy algorithm for all sources. The constants of a plan's launch are always on the axes, but not every launch has a form of
+its own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Axis:
         return tuple(name for name, _ in self.values[0])
 
     def only(self, *values: Constants) -> Axis:
-        """The axis with some of its values, for a group that covers no more."""
+        """The axis with some of its values, for a group that covers only these."""
         assert all(value in self.values for value in values)
         return Axis(values)
 
@@ -42,9 +43,11 @@ def _axis(name: str, *values: int) -> Axis:
 
 @dataclass(frozen=True)
 class Source:
-    """A source, the kernel that it is listed with, its constants in their order, its axes and what of them is covered.
+    """A source of kernels.
 
-    threads: of a block. allowed: whether a form can be in a plan, where axes depend on each other.
+    `kernel`: the kernel that it is listed with. `source`: its file. `order`: the names of its constants, in their order.
+    `axes`: its axes. `cover`: the groups of axes that are covered. `threads`: the threads of a form's block. `allowed`: whether
+    a form can be in a plan, where axes depend on each other.
     """
 
     kernel: str
@@ -59,7 +62,7 @@ class Source:
         return tuple((name, form[name]) for name in self.order)
 
     def has(self, constants: Constants) -> bool:
-        """Whether these constants lie on the axes, in the order that the source has them in."""
+        """Return whether these constants are on the axes and in the order that the source has them in."""
         form = dict(constants)
         if tuple(name for name, _ in constants) != self.order or not self.allowed(form):
             return False
@@ -67,8 +70,8 @@ class Source:
 
 
 def covering(source: Source) -> list[Form]:
-    """Forms that cover the source's groups: for each combination not yet covered, the allowed form that covers most of what is
-    left, the first of equals."""
+    """The forms that cover the source's groups: for each combination not yet covered, the allowed form that covers most of what
+    is left, the first of equals."""
     options = [dict(itertools.chain(*values)) for values in itertools.product(*(axis.values for axis in source.axes))]
     options = [form for form in options if source.allowed(form)]
     wanted: dict[tuple[int, Constants], list[int]] = {}  # (group, combination) -> the forms that have it
@@ -109,7 +112,7 @@ def forms() -> Iterator[tuple[str, str, Constants, int]]:
 # ---------------------------------------------------------------------------------------------------------------------
 # The axes
 
-# An epilogue does not touch the main loop: forms have none or the heaviest, and each source has every activation once.
+# An epilogue does not change the main loop: so forms have none or the heaviest, and each source has every activation once.
 HEAVIEST: Constants = (("BIAS", 1), ("ACTIVATION", activations.number("gelu_tanh")))
 EPILOGUE = Axis(
     (
@@ -141,8 +144,9 @@ NARROW_FORM = Axis(
 SIDE, LOAD = _axis("SIDE", 0, 1), _axis("LOAD", 0, 1, 2, 3)
 PRODUCTS, SIX = _axis("PRODUCTS", 3, 1), _axis("PRODUCTS", 6)
 UNGUARDED, GUARDED = _axis("GUARDED", 0), _axis("GUARDED", 1)
-TIERS = Axis(tuple((("GUARDED", g), ("LOWER_TIER", t)) for g, t in ((0, 0), (0, 1), (1, 0))))  # alone, first, lower
-# Who decides: tensorcore itself, mma's packing; of bf16x6, tensorcore itself, and the lower tier's packing.
+# The only tier; the first of two; the lower one.
+TIERS = Axis(tuple((("GUARDED", g), ("LOWER_TIER", t)) for g, t in ((0, 0), (0, 1), (1, 0))))
+# What decides the tier: tensorcore's multiply, or mma's packing; with bf16x6, tensorcore's multiply, or the lower tier's packing.
 PACKERS, SIX_PACKERS = (
     Axis(tuple((("GUARDED", g), ("DECIDES", d)) for g, d in pairs)) for pairs in (((0, 0), (0, 1)), ((0, 0), (1, 1)))
 )
@@ -176,8 +180,8 @@ def _simt_threads(form: Form) -> int:
 
 
 def _direct_allowed(form: Form) -> bool:
-    """Groups alternate at tiles of 64 rows that no other block shares; raw tiles with shifts have to fit; there is one K-block of
-    32 at most."""
+    """Return whether a form of direct can be in a plan: groups alternate only at tiles of 64 rows that no other block shares, raw
+    tiles with shifts have to fit, and there is at most one K-block of 32."""
     if form["BLOCK_K"] < direct.BLOCK_K and form["CLUSTER"] > 1:
         return False
     tile = direct.Tile(form["TILE_M"], form["TILE_N"], form["STAGES"], bool(form["SWAPPED"]), bool(form["KEPT"]))
@@ -189,7 +193,7 @@ def _direct_allowed(form: Form) -> bool:
 
 
 def _no_epilogue_of_parts(form: Form) -> bool:
-    """Where K is shared, the epilogue is the reduction's."""
+    """Return whether a form has no epilogue where K is shared: the reduction has it then."""
     return not (form["SPLIT_K"] and (form["BIAS"] or form["ACTIVATION"]))
 
 
@@ -205,14 +209,15 @@ def _narrow_allowed(form: Form) -> bool:
 
 
 def _tier_allowed(form: Form) -> bool:
-    """bf16x6 is the lower tier of fp16x3."""
+    """Return whether a form's tier and products fit: the lower tier is bf16x6, and only fp16x3 has one."""
     if form["GUARDED"]:
         return form["PRODUCTS"] == 6
     return form["PRODUCTS"] == 3 or not form["LOWER_TIER"]
 
 
 def _packer_allowed(form: Form) -> bool:
-    """The lower tier packs both operands. Beside shifted lines (4 and 5), aligned ones along rows (0) are read as they are."""
+    """Return whether a form's loads fit: the lower tier packs both operands, and beside an operand of shifted lines (4 and 5),
+    aligned lines along rows (0) are read as if they were shifted."""
     loads = {form["A_LOAD"], form["B_LOAD"]}
     return not (form["GUARDED"] and emulated.PREPACKED in loads) and not (0 in loads and loads & {4, 5})
 
@@ -251,7 +256,7 @@ SOURCES = (
         ((NARROW_FORM, LOAD), (NARROW_FORM, SIDE), (NARROW_FORM, SPLIT_K, ENDS), (SIDE, SPLIT_K, LOAD), (EACH,)),
         _threads(256), _narrow_allowed,
     ),
-    # What both emulated kernels launch is listed with the one that runs on every card; what is of bf16x6, with tensorcore.
+    # What both emulated kernels launch is listed with mma, which runs on every card; what is for bf16x6, with tensorcore.
     Source(
         "mma", "emulated/fallback.cu", ("PRODUCTS", *_SIMT),
         (PRODUCTS, EPILOGUE, A_LOAD, B_LOAD, C_VECTOR, NOT_SHARED, ACCURATE),
@@ -273,14 +278,14 @@ SOURCES = (
     Source("mma", "common/reduce.cu", (*_LAST, "GUARDED"), (EPILOGUE, UNGUARDED), ((ENDS,), (EACH,)), _threads(256)),
     Source("mma", ACCUMULATE, _LAST, (EPILOGUE,), ((ENDS,), (EACH,)), _threads(256)),
     Source("tensorcore", "common/reduce.cu", (*_LAST, "GUARDED"), (EPILOGUE, GUARDED), ((ENDS,), (EACH,)), _threads(256)),
-    Source(  # the units are constants to compare with
+    Source(  # units of rows are only constants that are compared with
         "tensorcore", "emulated/tensorcore.cu",
         (*_LAST, "PRODUCTS", "A_UNIT_ROWS", "B_UNIT_ROWS", *PACKED_TILE.names[1:], *_STORE, *TIERS.names),
         (EPILOGUE, A_UNIT, B_UNIT, PACKED_TILE, SPLIT_K, C_VECTOR, TIERS),
         ((PACKED_TILE, SPLIT_K, C_VECTOR, ENDS), (A_UNIT, B_UNIT), (PACKED_TILE, TIERS), (EACH,)), _threads(384),
         _tensorcore_allowed,
     ),
-    Source(  # warpgroups of their own load: how they load and how the others store are covered apart
+    Source(  # separate warpgroups load: so how they load and how the others store are covered separately
         "tensorcore", "emulated/tensorcore.cu",
         (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *INLINE_TILE.names[1:], *_STORE, *TIERS.names),
         (EPILOGUE, A_LOAD, B_LOAD, INLINE_TILE, SPLIT_K, C_VECTOR, TIERS),
@@ -288,7 +293,7 @@ SOURCES = (
         _tensorcore_allowed,
     ),
     Source(
-        # warps of their own load each operand
+        # separate warps load each operand
         "direct", "emulated/direct.cu",
         (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *DIRECT_TILE.names, "BLOCK_K", "CLUSTER", "ALTERNATE", "C_VECTOR"),
         (EPILOGUE, SIX, DIRECT_A, DIRECT_B, DIRECT_TILE, DIRECT_K, CLUSTER, ALTERNATE, C_VECTOR),

@@ -22,7 +22,7 @@ NO_EPILOGUE: Constants = (("BIAS", 0), ("ACTIVATION", 0))
 
 
 class Unplannable(ValueError):
-    """No kernel, or not the one that was asked for, can do this; the message says why."""
+    """No kernel can do this, or the one that was asked for cannot; the message says why."""
 
 
 def epilogue(gemm: Gemm) -> Constants:
@@ -35,15 +35,15 @@ class Launch:
     """One kernel launch: `entry` of `source` (relative to cuda/kernels), compiled with the MM32_... definitions of `constants`,
     `block` threads a block and `shared` bytes of dynamic shared memory.
 
-    Kernels use a grid-stride loop over tiles, so any grid size is correct, but for simt with stream-K: there it is
-    `Workspace.parts`. `blocks` is how many blocks to start; where it is None they follow from `unit`, what a block computes:
+    Kernels use a grid-stride loop over tiles, so any grid size is correct, except for simt with stream-K: there it must be
+    `Workspace.parts`. `blocks` is how many blocks to start. If it is None, the number follows from `unit`, what a block computes:
     (e,) consecutive output elements or a (rows, columns) tile.
 
-    takes_workspace: the kernel's argument is struct Params (workspace.cuh), else struct Problem (problem.cuh).
-    dependent: the launch may start while the one before it runs (programmatic dependent launch).
-    cluster: blocks of a thread block cluster; `blocks` is a multiple of it.
-    fallback: it recomputes by multiply-adds what, if anything, the tensor cores cannot keep.
-    lower: it belongs to the lower tier (bf16x6), and does something only if the card decided for that.
+    `takes_workspace`: the kernel's argument is struct Params (workspace.cuh), else struct Problem (problem.cuh).
+    `dependent`: the launch may start while the one before it runs (programmatic dependent launch).
+    `cluster`: blocks of a thread block cluster; `blocks` is a multiple of it.
+    `fallback`: it recomputes by multiply-adds what, if anything, the tensor cores cannot represent.
+    `lower`: it belongs to the lower tier (bf16x6), and does something only if the card chose that tier.
     """
 
     source: str
@@ -70,7 +70,7 @@ class Launch:
         return min(units, cards.MAX_GRID)
 
     def grid_in_cpp(self) -> str:
-        """`grid` as a C++ expression of long long m and n, for one matrix; ceil_div is common/problem.cuh's."""
+        """`grid` as a C++ expression of long long m and n, for one matrix; ceil_div is from common/problem.cuh."""
         if self.blocks is not None:
             return str(self.blocks)
         axes = ("m * n",) if len(self.unit) == 1 else ("m", "n")
@@ -82,7 +82,7 @@ class Launch:
 class Field:
     """A field of struct Params: an attribute of `Workspace`, its type in C++, and whether it is an array of two, A's and B's.
 
-    For a pointer the Workspace has an offset in bytes, for a number the number itself.
+    For a pointer, the Workspace has an offset in bytes; for a number, the number itself.
     """
 
     name: str
@@ -111,15 +111,18 @@ PARAMS = (
 
 @dataclass(frozen=True)
 class Workspace:
-    """Device memory beyond the operands, `bytes` long, as struct Params (PARAMS) describes it to the kernels.
+    """Device memory in addition to the operands, `bytes` long, as struct Params (PARAMS) describes it to the kernels.
 
     Offsets in bytes from its start: `panels`, `stats` and `ready` counters of A and of B, the accept test's `decision`, and
-    `partial_sums` (with stream-K, partial tiles). matrices: how many of A and of B are packed. parts: how many blocks share
-    K (split-K) or, with stream-K, how many share the last tiles. early: 1 where the card may leave everything to the lower tier
-    before it packs. first_rows: rows of A and of B to pack first; none where the
-    multiply waits for all of them. An operand that is `prepacked` has memory of its own, from the start of which its offsets are.
-    own_panels: the panels of a prepacked operand lie in this memory nevertheless: it is packed anew. lower: what the launches of
-    the lower tier find, in the same memory.
+    `partial_sums` (with stream-K, partial tiles).
+
+    `matrices`: how many matrices of A and of B are packed.
+    `parts`: how many blocks share K (split-K) or, with stream-K, how many share the last tiles.
+    `first_rows`: the rows of A and of B to pack first; 0 if the multiply waits for all of them.
+    `early`: 1 if the card may leave everything to the lower tier before it packs.
+    `prepacked`: whether A and B were packed before. Such an operand has memory of its own, and its offsets count from there.
+    `own_panels`: the panels of a prepacked operand are in this memory nevertheless, because it is packed again.
+    `lower`: the workspace that the launches of the lower tier use, in the same memory.
     """
 
     bytes: int
@@ -138,11 +141,11 @@ class Workspace:
 
 
 class Step(NamedTuple):
-    """One of the calls that a product in blocks is made of, in their order: plan number `part` of `Blocks.parts`.
+    """One of the calls that a product in blocks is made of, in their order: it runs plan number `part` of `Blocks.parts`.
 
-    a, b, c, bias: the first elements of its operands, of its block of C and of its bias, counted in elements from the first of
-    the whole. reads_sums: it adds the block's sums to C, and its A is the sums. writes_sums: what it computes goes to the sums,
-    and not to C.
+    `a`, `b`, `c`, `bias`: the first elements of its operands, of its block of C and of its bias, counted in elements from the
+    first element of the whole. `reads_sums`: it adds the block's sums to C, and its A is the sums. `writes_sums`: its result
+    goes to the sums, and not to C.
     """
 
     part: int
@@ -158,10 +161,11 @@ class Step(NamedTuple):
 class Blocks:
     """A product as a sequence of smaller ones, because its workspace would be larger than `limit` bytes otherwise.
 
-    matrices, rows, columns: of the batch, of A and of B, that a block has, where it is not the last one. spans: into how many K
-    is cut; the products of all but the first go to the sums, a block-sized part of the workspace that begins at its
-    `partial_sums`, and are added to C from there. parts: the plans of the different products and additions. All share one
-    workspace.
+    `matrices`, `rows`, `columns`: how many matrices, rows of A and columns of B a block has, except for the last blocks.
+    `spans`: into how many spans K is cut. The products of all but the first go to the sums, a block-sized part of the workspace
+    that begins at its `partial_sums`, and are added to C from there.
+    `parts`: the plans of the different products and additions. All share one workspace.
+    `steps`: the calls, in their order.
     """
 
     limit: int
@@ -191,11 +195,11 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Plan:
-    """How one `Gemm` runs on one `Card`: launches, in their order, and the workspace that they share. Or `blocks`, which have
-    plans of their own: then there are no launches here.
+    """How one `Gemm` runs on one `Card`: the launches, in their order, and the workspace that they share. Or `blocks`, which have
+    plans of their own: then there are no launches here. Kernel "torch" is torch's own product, without launches.
 
-    estimates: the planner's predictions in seconds, not measurements, of the kernels it compared, the least first.
-    refused: the kernels that it did not compare, each with the reason. Kernel "torch" is torch's own product, without launches.
+    `estimates`: the planner's predictions in seconds, not measurements, of the kernels that it compared, the least first.
+    `refused`: the kernels that it did not compare, each with the reason.
     """
 
     gemm: Gemm
@@ -210,11 +214,11 @@ class Plan:
 
     @property
     def adds(self) -> bool:
-        """Whether it adds a block's sums to C, as a part of a product in blocks, and multiplies nothing."""
+        """Whether it is the part of a product in blocks that adds a block's sums to C, and multiplies nothing."""
         return any(launch.source == ACCUMULATE for launch in self.launches)
 
     def workspace_of(self, launch: Launch) -> Workspace | None:
-        """What the launch's argument says of the workspace; None where its argument is the problem alone."""
+        """The workspace in the launch's argument; None if the argument is the problem alone."""
         if self.workspace is None or not launch.takes_workspace:
             return None
         return self.workspace.lower if launch.lower else self.workspace
@@ -224,7 +228,7 @@ class Plan:
         """How an emulated kernel computes fp32: "fp16x3" (fp16 hi and lo, three products), "bf16x6" (bf16 hi, mid and lo, six)
         or "fp16" (one); None for others."""
         launches = self.launches if self.blocks is None else self.blocks.parts[0].launches
-        if not any(launch.source.startswith("emulated/") for launch in launches):  # simt does what has no products
+        if not any(launch.source.startswith("emulated/") for launch in launches):  # simt computes what has no products
             return None
         if self.kernel == "direct":
             return "bf16x6"
@@ -262,7 +266,7 @@ class Plan:
         return "\n".join(lines)
 
     def _blocks(self) -> list[str]:
-        """What `explain` says of them."""
+        """What `explain` says about the blocks."""
         assert self.blocks is not None
         assert self.workspace is not None
         g, blocks = self.gemm, self.blocks
@@ -311,7 +315,7 @@ def _time(seconds: float) -> str:
 
 
 def unsupported(kernel: str, card: Card) -> str | None:
-    """Why `kernel` cannot run on `card`, or None if it can."""
+    """Return why `kernel` cannot run on `card`, or None if it can."""
     major, minor = card.capability
     if card.capability < OLDEST:
         return f"mm32's kernels are compiled for compute capability 8.0 and later; {card.name} has {major}.{minor}"
@@ -322,6 +326,6 @@ def unsupported(kernel: str, card: Card) -> str | None:
 
 
 def check_kernel(kernel: str) -> None:
-    """Raises ValueError unless `kernel` is "auto" or one of KERNELS."""
+    """Raise ValueError unless `kernel` is "auto" or one of KERNELS."""
     if kernel != "auto" and kernel not in KERNELS:
         raise ValueError(f"unknown kernel {kernel!r}: mm32 has 'auto', {', '.join(map(repr, KERNELS))}")

@@ -1,7 +1,7 @@
 """Tests a claim about a kernel: a reference script against a candidate script. Same outputs? Faster?
 
-The tool's own process is the trusted side: it decides, and runs nothing of a script. Two processes run the scripts, the
-reference's (reference/) and the candidate's (worker/), which can lie. Of both:
+The tool's own process is the trusted side: it decides, and runs no code of a script. The scripts run in processes of their
+own, the reference's (reference/) and the candidate's (worker/). The candidate's can lie. The parts of both sides:
 
     entry, session, stop   the public call, and the stages of a verification
     compare                the stages before timing: trials and self-test
@@ -16,7 +16,7 @@ reference's (reference/) and the candidate's (worker/), which can lie. Of both:
     batch/                 many candidates, on many cards and machines
     verdict, report, page, html/, text, machine   the outcome, for a machine and for a person
 
-The names below are imported when they are first used: a worker must not load the trusted side, and `import mm32` stays fast.
+The names below are imported when they are first used: a worker must not load the trusted side, and `import mm32` must stay fast.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MODULES = {
 
 
 class _Package(ModuleType):
-    """So that a call of the package, in the place of its function of the same name, says where the function is."""
+    """A package that, when it is called in place of its function of the same name, says where that function is."""
 
     def __call__(self, *_: object, **__: object) -> object:
         raise TypeError(

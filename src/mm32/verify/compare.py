@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from .session import Session
 
 DEFAULT_TRIALS = 3
-KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
-# Of a slow model: how many probes' data timed windows hold where a trial with its judging takes up to so many seconds.
+KEPT_BYTES = 256 << 20  # the most bytes of outputs and truths that are kept for the self-test
+# For a slow model: how many probes' data timed windows hold if a trial with its judging takes at most so many seconds.
 FEW_PASSED = (10.0, 2), (30.0, 1)
-MOST_OUTPUT = 1 << 30  # bytes of an output, above which there are none: those that are kept fill the card
-SLOW_CALL, MOST_EXCESS = 1.0, 40.0  # seconds: of a probe's call that is never too slow, and beyond that of all of them
+MOST_OUTPUT = 1 << 30  # bytes of a slow model's output above which they hold none: kept outputs would fill the card
+# Seconds. A call on a probe's data that takes SLOW_CALL is never too slow. MOST_EXCESS is the most by which all such calls
+# together may exceed what they are allowed.
+SLOW_CALL, MOST_EXCESS = 1.0, 40.0
 
 
 class Comparison:
@@ -47,32 +49,35 @@ class Comparison:
         self.candidate = session.candidate
         self.truth = session.truth
         self.build: dict[str, Any] = {}  # the reference's constructor arguments and parameters
-        self.inputs: Any = None  # the script's own, of the last trial
-        self.names: list[str] | None = None  # of the inputs, where get_inputs() gives a dict
-        self.kept_inputs = False  # whether the reference keeps those that variations start from
-        self.right: Any = None  # the reference's output of the last trial
-        self.before: Any = None  # its output of the trial before
+        self.inputs: Any = None  # the script's own, of the last trial; while a probe is compared, the probe's
+        self.names: list[str] | None = None  # names of the inputs, if get_inputs() gives a dict
+        self.kept_inputs = False  # whether the reference's process keeps the inputs that variations start from
+        self.right: Any = None  # the reference's last output
+        self.before: Any = None  # the reference's output in the trial before
         self.varied: Any = None  # inputs and parameters of the last variation
         self.cases: list[tuple[Any, list[Truth]]] = []  # outputs of the reference for several inputs, and their truths
         self.made: list[tuple[str, Any, list[Truth]]] = []  # outputs computed wrongly on purpose
-        self.copied = True  # the candidate has the reference's parameters
-        self.given: set[str] = set()  # names in the reference's state that its last build has
-        self.undecided = ""  # how far rounding moves the output on the script's own data, if nothing can be said there
+        self.copied = True  # whether the candidate has the reference's parameters
+        self.given: set[str] = set()  # names in the reference's state that the candidate's last build has too
+        self.undecided = ""  # how far rounding moves the output on the script's own data, if it decides too much there
         self.trial_seconds = 0.0
-        self.bytes_of_output = 0  # once it is forgotten
-        self.usual_seconds = 0.0  # of the candidate's calls in trials, the most
-        self.excess_seconds = 0.0  # that its calls on probes' data took beyond what they may
+        self.bytes_of_output = 0  # bytes of the reference's output, noted when the output is forgotten
+        self.usual_seconds = 0.0  # of the candidate's longest call in trials
+        self.excess_seconds = 0.0  # seconds that the candidate's calls on probes' data took beyond what they may
         self.probing = False
         self.reference_seconds = 0.0
         self.passed: list[PassedProbe] = []  # data of probes that were passed, for timed windows
         self.likeness = Likeness(self.reference, self.truth)
-        self.unvaried: list[str] = []  # buffers that probes leave as they are, and how
-        # Whether the last data that `vary` made lead to equal entries that the reference puts in order.
+        self.unvaried: list[
+            str
+        ] = []  # parameters, buffers and other tensors that probes leave as they are, and how, in words
+        # Whether the reference sorts equal entries on the last data that `vary` made.
         self.tied = False
-        self.seen = Seen()  # of the inputs of everything compared so far
+        self.seen = Seen()  # what the inputs of everything compared so far have in common
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:
-        """All stages after loading; `after_trials` is called where trials found nothing. Raises Stop unless it is the same."""
+        """Run all stages after loading. `after_trials` is called if trials found no difference. Raises Stop unless the outputs
+        are the same."""
         judgement = self.trials()
         if judgement.same:
             after_trials()
@@ -101,11 +106,12 @@ class Comparison:
 
     @property
     def output_bytes(self) -> int:
-        """Of one output of the reference's."""
+        """The bytes of one output of the reference."""
         return bytes_of(self.right)
 
     def passed_for_windows(self, few: bool) -> list[PassedProbe]:
-        """The data of probes that timed windows hold as well: all that are kept, of `few` what there is time to judge."""
+        """Return the data of probes that timed windows hold as well: all that are kept, or with `few` only as many as there is
+        time to judge."""
         if not few:
             return self.passed
         most = next((n for seconds, n in FEW_PASSED if self.trial_seconds <= seconds), 0)
@@ -145,7 +151,7 @@ class Comparison:
             session.note("there is no GPU: mm32 calls torch's own product, so both sides run the same code")
 
     def _load_candidate(self, timeout: float | None) -> dict[str, Any]:
-        """Load the script; what the process says of it."""
+        """Load the candidate's script and return what the process says about it."""
         session = self.session
         wanted = "ModelNew" if session.kernel is None else "Model"
         path = str(session.paths["candidate"])
@@ -153,7 +159,7 @@ class Comparison:
         return reply.header
 
     def reload_candidate(self, candidate: WorkerProcess, timeout: float) -> None:
-        """The same in a fresh process, which is the candidate's from now on; `timeout`: for each step."""
+        """Load and build the candidate in a fresh process, which is the candidate's from now on; `timeout`: for each step."""
         self.candidate = candidate
         self._load_candidate(timeout)
         self.build_candidate(self.build, timeout)
@@ -177,7 +183,8 @@ class Comparison:
     # ------------------------------------------------------------------------------------------------------ trials
 
     def trials(self) -> Judgement:
-        """Compare on the reference's own inputs, one seed after another, in the same memory; the last trial's are mixed."""
+        """Compare on the script's own inputs, one seed after another, in the same memory. From three trials on, those of the last
+        one are mixed, if they can be."""
         session = self.session
         wanted = session.asked_trials or DEFAULT_TRIALS
         begin = time.monotonic()
@@ -202,7 +209,7 @@ class Comparison:
         return worst
 
     def _trial(self, number: int, may_mix: bool) -> Judgement:
-        """One trial, into the report. Raises Stop and Failure."""
+        """Run one trial and add it to the report. Raises Stop and Failure."""
         seed = self.session.seed + number
         truths, mixed, left = self._reference_answers(number, seed, may_mix)
         self.keep(truths)
@@ -229,15 +236,15 @@ class Comparison:
         return result
 
     def note_compared(self, *, first: bool = False, odd: bool = False) -> None:
-        """The candidate's output for these inputs was compared. `odd`: there are NaN and Inf among them, which lead to NaN by
-        whatever lines of the reference."""
+        """Note that the candidate's output for the present inputs was compared. `odd`: they hold NaN and Inf, which lead to NaN
+        whichever lines of the reference run, so these lines do not count as compared."""
         self.seen.note(self.inputs, first=first)
         if not odd:
             self.reference.ask("compared")
 
     def _reference_answers(self, number: int, seed: int, may_mix: bool) -> tuple[list[Truth], bool, dict[str, Tensor]]:
-        """Make a trial's inputs and call the reference: the truths of its output, whether the inputs are mixed, and, of the
-        second trial, the buffers that the call leaves. Raises Stop where nothing can be said of another's output."""
+        """Make a trial's inputs and call the reference. Return the truths of its output, whether the inputs are mixed, and, in
+        the second trial, the buffers that the call leaves. Raises Stop if nothing can be said about another's output."""
         self.inputs = self.own_inputs(seed)
         mixed = may_mix and self._mixes(seed)
         self.before = self.right if bytes_of(self.right) <= KEPT_BYTES else None
@@ -323,7 +330,7 @@ class Comparison:
     # ------------------------------------------------------------------------------------------------------ for trials and probes
 
     def own_inputs(self, seed: int) -> Any:
-        """The script's own inputs of a seed, which the reference then has."""
+        """Make the script's own inputs for a seed the reference's, and return them."""
         self.inputs = self.varied = None  # they may be gigabytes: the old ones go before the new ones come
         self.kept_inputs = False
         reply = self.reference.ask("make_inputs", seed=seed)
@@ -331,25 +338,25 @@ class Comparison:
         return reply.value
 
     def keep_inputs(self) -> None:
-        """Let the reference keep the inputs that it has, where it can: it has them again sooner than they could be sent."""
+        """Let the reference keep a copy of its inputs, if it can: it restores them faster than they could be sent again."""
         self.kept_inputs = bool(self.reference.ask("keep_inputs").header["kept"])
 
     def restore_inputs(self) -> None:
-        """Let the reference have `inputs` again, after others were tried: those that it keeps, if it does."""
+        """Give the reference `inputs` again, after others were tried: from the copy that it keeps, if it has one."""
         if not (self.kept_inputs and self.reference.ask("restore_inputs").header["kept"]):
             self.reference.ask("set_inputs", self.inputs, names=self.names)
 
     def restore_parameters(self) -> None:
-        """Let the reference have its own parameters again, after others were tried: those that it has kept, if it has."""
+        """Give the reference its own parameters again, after others were tried: from the copy that it keeps, if it has one."""
         if not self.reference.ask("restore_parameters").header["kept"]:
             self.reference.ask("build", self.build, seed=self.session.seed)
 
     def give(self, inputs: Any) -> None:
-        """Let the candidate have these inputs."""
+        """Give the candidate these inputs."""
         self.candidate.ask("set_inputs", inputs, names=self.names)
 
     def forward(self, seed: int) -> None:
-        """Call the reference: its output is in `right` then, and its time in `reference_seconds`."""
+        """Call the reference. Its output goes into `right`, its time into `reference_seconds`. Raises Stop and Failure."""
         self.right = None
         reply = self.reference.ask("forward", seed=seed)
         self.right, self.reference_seconds = reply.value, max(reply.wall, float(reply.header.get("seconds", 0.0)))
@@ -361,8 +368,9 @@ class Comparison:
             )
 
     def vary(self, name: str, seed: int) -> str | None:
-        """Give the reference other data, and keep them in `inputs`; or why not: an empty text where they would show nothing."""
-        self.varied = None  # they may be large: those of one variation at a time
+        """Give the reference other data and keep them in `inputs`. Otherwise return why not: an empty text if they would show
+        nothing. Raises OutOfMemoryError."""
+        self.varied = None  # the data may be large: keep those of one variation at a time
         found = [leaf for _, leaf in leaves(self.right)]
         entries = sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for leaf in found)
         integers = any(isinstance(t, Tensor) and t.dtype in WIDEST for t in found)
@@ -379,15 +387,15 @@ class Comparison:
         return None
 
     def _mixes(self, seed: int) -> bool:
-        """Whether the reference has mixed inputs now, for a trial; without memory for them it has its own again."""
+        """Give the reference mixed inputs for a trial, and return whether it has them: without memory it has its own again."""
         try:
             return self.vary(MIXED, seed) is None
         except torch.OutOfMemoryError:
             return False
 
     def own_error(self, truths: list[Truth], trial: bool = False) -> str:
-        """Why the reference's own output cannot be held to these truths; empty if it can. In a `trial` that rounding decides
-        what it is may be left to other parameters to mend: a mean of normalised values is 0 with the usual ones."""
+        """Return why the reference's own output cannot be held to these truths; empty if it can. If rounding decides it in a
+        `trial`, probes with other parameters may still compare: a mean of normalised values is 0 with the usual ones."""
         own = judge(self.right, truths)
         if own.same:
             numbers = [as_tensors(t.reference, t)[1] if type(t.reference) is float else t for t in truths]
@@ -408,8 +416,8 @@ class Comparison:
         )
 
     def keep(self, truths: list[Truth], trial: bool = True) -> None:
-        """Keep this output and its truths for the self-test. Where they are large, a trial's take the place of older ones, and
-        others are not kept: those of a variation may all be zero, or one number, and a wrong output right for them."""
+        """Keep the reference's output and its truths for the self-test. If they are large, a trial's replace older ones, and
+        others are not kept: a variation's may all be zero, or one number, and a wrong output could be right for them."""
         size = bytes_of(self.right) * 5
         if self.cases and size * (len(self.cases) + 1) > KEPT_BYTES:
             if not trial:
@@ -418,8 +426,9 @@ class Comparison:
         self.cases.append((self.right, truths))
 
     def judge_output(self, got: Any, truths: list[Truth], of: str, result: Judgement | None = None) -> Judgement:
-        """Judge a candidate's output, unless there is a `result`; `of` says which. The first that differs, else the first, is
-        drawn for the report; where one differs, the report gets what its wrong entries have in common."""
+        """Judge a candidate's output, unless its `result` is given; `of` says which output it is. The report gets a picture of
+        the first output that differs, or else of the first, and what the wrong entries of the first that differs have in
+        common."""
         result = result or judge(got, truths)
         self.draw(got, truths, result, of)
         if not result.same and not self.report.wrong:
@@ -434,8 +443,8 @@ class Comparison:
             self.report.picture = picture.paint(got, truths, result, of)
 
     def output(self, seed: int, first: bool = False, on: bool = False) -> Any:
-        """The candidate's output for the inputs that it has; with `on`, from where its last call has left state and random
-        numbers. At its `first` call it may still compile."""
+        """Return the candidate's output for its present inputs. With `on`, state and random numbers go on from where its last
+        call left them. In its `first` call it may still compile."""
         limits = self.limits(self.reference_seconds)
         if first:
             limits["timeout"] = self.session.limits.first_call
@@ -454,8 +463,8 @@ class Comparison:
         return beside(reply.value, self.right)
 
     def _count_excess(self, seconds: float) -> None:
-        """What calls on probes' data take beyond the candidate's usual time is not the probes' to lose: who is slow there would
-        have them left out. Too much of it is the end."""
+        """Count what calls on probes' data take beyond what the candidate's usual time allows. The probes' budget is not charged
+        with it, or a candidate that is slow there would have them left out. Raises Stop if it is too much."""
         if not self.probing:
             self.usual_seconds = max(self.usual_seconds, seconds)
             return
@@ -469,7 +478,7 @@ class Comparison:
             )
 
     def limits(self, reference_seconds: float) -> dict[str, Any]:
-        """How large and how late an output may be: 4 times the reference's size and some more; as the limits say."""
+        """Return how large an output may be (4 times the reference's size and 64 MiB) and how late, by the session's limits."""
         size = bytes_of(self.right)
         return {"max_payload": 4 * size + (64 << 20), "timeout": self.session.limits.running(reference_seconds)}
 
@@ -480,9 +489,9 @@ class Comparison:
         theirs: Any = None,
         found: dict[str, Tensor] | None = None,
     ) -> str:
-        """How the candidate's buffers after a call are not those that the reference has `left`; empty if they are: see
-        state.difference. `theirs`: the candidate's, if they are here already. `found`: as the call found them, if that was not
-        as usual."""
+        """Return how the candidate's buffers after a call differ from those that the reference has `left`; empty if they do not
+        (state.difference). `theirs`: the candidate's buffers, if they are here already. `found`: the buffers as the call found
+        them, if that was not as usual."""
         if theirs is None:
             theirs = self.candidate.ask("get_state", max_payload=state_payload(left)).value
         before = {name: (found or {}).get(name, usual) for name, usual in self.build["state"].items()}

@@ -46,14 +46,14 @@ def verify(
         seed: seed of the first trial, from 0 to 2^62 - 1; by default a random one, which is in the report.
         timeout: seconds that the candidate may take for any one step, compiling included.
         memory_gib: host memory that the candidate's processes may use together; by default 16, or 3/4 of the machine's.
-        baselines: what it has to be faster than: "eager" torch, "compile" (torch.compile of the reference), "tf32" (the reference
-            with TF32 allowed, on a GPU). The first decides the verdict, the others are timed too. What is right is always
-            judged by the eager fp32 reference.
+        baselines: what the candidate has to be faster than: "eager" torch, "compile" (torch.compile of the reference), "tf32"
+            (the reference with TF32 allowed, on a GPU). The first decides the verdict, the others are timed too. Outputs are
+            always judged by the eager fp32 reference.
         progress: called with a line of text whenever a stage begins, and while it lasts.
 
-    Returns the report; `report.verdict.exit_code` is the command's exit code. No error of the scripts is raised. It may be
-    called from any number of threads and processes: as many verifications run at once as the machine takes (two on a card; half
-    as many as cores without one, at least two), the others wait for a place.
+    Returns the report; `report.verdict.exit_code` is the command's exit code. Errors of the scripts are not raised. It may be
+    called from any number of threads and processes: as many verifications run at once as the machine takes (two on a card; on a
+    machine without one, half as many as it has cores, but at least two), and the others wait for a place.
 
     Raises ValueError for wrong arguments and FileNotFoundError for a script that does not exist.
 
@@ -99,7 +99,7 @@ def verify(
 
 
 def script_of(given: str | Path) -> Path:
-    """The whole path of a script. Raises WrongArgument for what is no path, and FileNotFoundError for what is no file."""
+    """Return the absolute path of a script. Raises WrongArgument if it is not a path, FileNotFoundError if it is not a file."""
     if not isinstance(given, (str, Path)):
         raise WrongArgument(
             f"a script is given by its path, got {type(given).__name__}: write the class to a file of its own"
@@ -121,7 +121,7 @@ def script_of(given: str | Path) -> Path:
 def check_options(
     trials: int | None, seed: int | None, timeout: float, memory_gib: float | None, baselines: Sequence[str]
 ) -> float:
-    """The host memory in GiB that a candidate may use. Raises WrongArgument for what no verification can be run with."""
+    """Return the host memory in GiB that a candidate may use. Raises WrongArgument for what no verification can be run with."""
     if trials is not None and not (isinstance(trials, int) and trials >= 1):
         raise WrongArgument(f"trials must be an integer, 1 at least, got {trials!r}")
     if seed is not None and not (isinstance(seed, int) and 0 <= seed <= LARGEST_SEED):
@@ -141,8 +141,8 @@ def check_options(
 
 
 def check_baseline(baselines: Sequence[str], card: bool) -> None:
-    """Raises WrongArgument where the baseline that decides is TF32's and no card is used. Of further baselines the report says
-    that they could not be run."""
+    """Raise WrongArgument if the baseline that decides is TF32's and no card is used. If a further baseline cannot be run, the
+    report says so."""
     if baselines[0] == "tf32" and not card:
         raise WrongArgument(
             "baseline tf32 decides and needs a GPU, and none is used here: put eager or compile first, or leave it out for eager"

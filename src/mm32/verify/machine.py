@@ -22,12 +22,12 @@ def processor() -> str:
 
 
 def card() -> torch.device | None:
-    """The card of a verification in this process, whose workers use the same one; None where it is on the CPU."""
+    """Return the card that a verification in this process and its workers use; None if they use the CPU."""
     return torch.device("cuda:0") if torch.cuda.is_available() else None
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """Plain values about the device and the software, for the report; those of a card only where `device` is one."""
+    """Return plain values about the device and the software, for the report; those about a card only if `device` is one."""
     found: dict[str, Any] = {
         "device": str(device),
         "python": platform.python_version(),

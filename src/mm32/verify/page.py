@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BAR = "  | "
 CONTROL = "the reference's own"
-PRINTED = 8  # last lines of the candidate's output that are shown
+PRINTED = 8  # how many of the last lines of the candidate's output are shown
 
 
 class Page:
@@ -39,7 +39,7 @@ class Page:
             self.console.print(row, style=style, markup=False, highlight=False, soft_wrap=True, emoji=False)
 
     def quote(self, log: object) -> None:
-        """A text of the candidate's, each line behind a bar."""
+        """Print a text of the candidate's, each line behind a bar."""
         for line in str(log or "").split("\n"):
             if line.strip():
                 self.line(BAR + line)
@@ -49,7 +49,7 @@ class Page:
         self.line(text, "bold")
 
     def table(self, columns: list[str], rows: list[list[str]], right: int = 99) -> None:
-        """Rows with their columns aligned: to the left, or from column number `right` on to the right."""
+        """Print rows with aligned columns: to the left, or, from column number `right` on, to the right."""
         cells = [columns, *[[one_line(cell, None) for cell in row] for row in rows]]
         widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
         for number, row in enumerate(cells):
@@ -85,7 +85,7 @@ class Page:
         self.verdict()
 
     def wrong(self) -> None:
-        """Where the first output that differs is wrong, and what its wrong entries have in common."""
+        """Print where the first output that differs is wrong, and what its wrong entries have in common."""
         w = self.report.wrong
         if not w:
             return
@@ -163,7 +163,7 @@ class Page:
         self.head("Probes: the same shapes, other data")
         rows = []
         for p in r.probes:
-            if "status" not in p:  # the candidate ended in it
+            if "status" not in p:  # the candidate ended during this probe
                 rows.append([p["name"], "not done", p["asks"]])
             elif p["status"] == "skipped":
                 rows.append([p["name"], "skipped", p["reason"]])

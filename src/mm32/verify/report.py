@@ -39,17 +39,19 @@ class Report:
     Attributes:
         verdict: same or different, faster or slower, or why nothing is known; see `Verdict`.
         reason: the same in one line of words.
-        timing: None, or "speedup" and its "interval", whose "coverage" is beside it, and the times of both sides in seconds.
+        timing: None, or "speedup", its "interval", the interval's "coverage", and the times of both sides in seconds.
         trials, probes, self_test, timed_outputs: what was compared, each with errors and bounds.
-        left_out: what was not tried, as the verdict's line names it. notes: what a reader should know beside that.
+        left_out: what was not tried, as the verdict's line names it.
+        notes: what a reader should know besides.
         isolation: how the candidate was confined (docs/defence.md has the words).
-        building: seconds that loading and compiling the candidate took, of `seconds`, all; `stages` has each kind of step.
+        seconds: how long it all took; of these, `building` is what loading and compiling the candidate took, and `stages` has
+            each kind of step.
         wrong, picture: where a different output is wrong.
 
     `as_dict()` and `json()` have all fields as plain values, in the form that docs/verifying.md and docs/faster.md describe.
 
-    Texts in it that came from the scripts are safe to show (text.py): one line each, but for the logs `printed`,
-    `error["context"]` and `error["traceback"]`, whose lines are separated by line feeds and safe each.
+    Texts in it that came from the scripts are safe to show (text.py). Each is one line, except the logs `printed`,
+    `error["context"]` and `error["traceback"]`, whose lines are separated by line feeds, and each line is safe.
     """
 
     reference: str
@@ -62,36 +64,36 @@ class Report:
     self_test: list[dict[str, Any]] = field(default_factory=list)
     probes: list[dict[str, Any]] = field(default_factory=list)
     timed_outputs: list[dict[str, Any]] = field(default_factory=list)
-    wrong: dict[str, Any] = field(default_factory=dict)  # of the first output that differs: diagnosis.explain
+    wrong: dict[str, Any] = field(default_factory=dict)  # about the first output that differs: diagnosis.explain
     picture: dict[str, Any] | None = None  # of the first output that differs, else of the first: picture.paint
-    # how many bits the candidate's arithmetic carries: "bits", "of" 24; "own": as errors on the script's own data say
+    # how many bits the candidate's arithmetic carries: "bits", "of" 24; "own": what errors on the script's own data show
     precision: dict[str, Any] | None = None
     parameters_by: str = "copy"  # or "seed", where the candidate's names or shapes differ
-    left_out: list[str] = field(default_factory=list)  # what there was no time for, or no way
+    left_out: list[str] = field(default_factory=list)  # what was not tried, for lack of time or of a way to do so
     inputs_unmodified: bool | None = None
     deterministic: bool | None = None
     timing: dict[str, Any] | None = None
     baseline: str = "eager"  # how the reference was run for `timing` and the verdict: timing/stage.py, BASELINES
-    baselines: dict[str, Any] = field(default_factory=dict)  # of further ones: as `timing`, with "verdict"; or "failed"
+    baselines: dict[str, Any] = field(default_factory=dict)  # further ones, each `timing` with "verdict", or "failed"
     environment: dict[str, Any] = field(default_factory=dict)
     isolation: list[str] = field(default_factory=list)  # how the candidate was confined; sandbox.py has the words
     notes: list[str] = field(default_factory=list)
     error: dict[str, Any] = field(default_factory=dict)
     printed: str = ""
     seconds: float = 0.0
-    stages: dict[str, float] = field(default_factory=dict)  # of these, what each kind of step took
-    building: float = 0.0  # of these, what loading and compiling the candidate took
+    stages: dict[str, float] = field(default_factory=dict)  # of `seconds`, what each kind of step took
+    building: float = 0.0  # of `seconds`, what loading and compiling the candidate took
 
     @property
     def exit_code(self) -> int:
         return self.verdict.exit_code
 
     def reward(self, wrong: float = 0.0, same: float = 0.3, speed: float = 1.0, most: float = 10.0) -> Reward:
-        """A number for reinforcement learning: `wrong` where the candidate is different, does not build, crashes or takes too
-        long; `same + speed * factor` where it is the same. The factor is what is proven of its speed: of FASTER the lower end of
-        the speedup's interval, at most `most`; of SLOWER and INCONCLUSIVE the upper end, at most 1; of SUSPECT nothing.
+        """Return a number for reinforcement learning: `wrong` if the candidate is different, does not build, crashes or takes too
+        long; `same + speed * factor` if it is the same. The factor is what is proven of its speed: for FASTER the lower end of
+        the speedup's interval, at most `most`; for SLOWER and INCONCLUSIVE the upper end, at most 1; for SUSPECT 0.
 
-        Returns a float whose `reason` says what it is for. Raises NoReward where nothing is known of the candidate: the
+        The result is a float whose `reason` says what it is for. Raises NoReward if nothing is known about the candidate: the
         reference failed, the check could not have failed, or this tool failed.
         """
         from .batch.reward import reward
@@ -99,7 +101,7 @@ class Report:
         return reward(self, wrong, same, speed, most)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values. NaN and infinities, which JSON cannot write, are the strings "nan", "inf", "-inf"."""
+        """Return plain values. NaN and infinities, which JSON cannot write, become the strings "nan", "inf", "-inf"."""
         record = {
             "schema": SCHEMA,
             "verdict": self.verdict.name,

@@ -34,15 +34,16 @@ from .timing.rounds import Timing, is_slowed
 from .timing.stage import Estimate, TimingStage
 from .verdict import Verdict
 
-WAITING = "waiting for other verifications that use the device"  # a stage
+WAITING = "waiting for other verifications that use the device"  # the name of a stage
 # Seconds that trials, probes and timing may take before they are cut short.
 BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (10.0, 15.0, 5.0)}
 # Seconds of one call, and of a trial with its judging, above which fewer timed calls are judged.
 LONG_CALL, LONG_TRIAL = 0.2, 3.0
-STAGE = re.compile(r"[^\d(:]*")  # what a stage is called without its numbers and names
-# Bytes of a card that a candidate may hold and not be blamed for what is missing, and how many times a call's inputs and outputs.
+STAGE = re.compile(r"[^\d(:]*")  # the name of a stage without numbers and names in it
+# A candidate is not blamed for missing memory if it holds at most HELD bytes of the card plus CALLS_HELD times the inputs and
+# outputs of a call.
 HELD, CALLS_HELD = 2 << 30, 4
-LARGE = 1 << 30  # bytes of an output, above which fewer timed calls are judged, too: those that are kept fill the card
+LARGE = 1 << 30  # bytes of an output above which fewer timed calls are judged too: kept outputs would fill the card
 
 
 class Session:
@@ -65,8 +66,8 @@ class Session:
         self.limits = limits
         self.progress = progress
         self.stage = "starting"
-        self.candidate_ran = False  # its script, or a part of it
-        self.building = False  # the candidate is being loaded and built
+        self.candidate_ran = False  # whether the candidate's script, or a part of it, has run
+        self.building = False  # whether the candidate is being loaded and built
         self.report = Report(
             reference=one_line(reference), candidate=one_line(candidate) if candidate else f"kernel {kernel}", seed=seed
         )
@@ -76,12 +77,12 @@ class Session:
         self.caches: Tensor | None = None  # what the candidate's build left, for fresh processes of it
         self.card = card()
         self.lock: DeviceLock | None = None
-        self.short = False  # of memory: another verification on the card may have had what was missing
+        self.short = False  # whether memory was short, which another verification on the card may have held
         self.baselines: tuple[str, ...] = ("eager",)  # the first decides the verdict
         self.stages: dict[str, TimingStage] = {}  # by baseline
-        self.estimates: dict[str, Estimate] = {}  # likewise, of an earlier verification of this reference
+        self.estimates: dict[str, Estimate] = {}  # likewise; at first from an earlier verification of this reference
         self.disturbed = False  # whether it went on without the lock of the device
-        self.unsteady: TimingStage | None = None  # one whose calls are not timed, for the shapes of their outputs vary
+        self.unsteady: TimingStage | None = None  # a stage whose calls are not timed, since their outputs vary in shape
 
     def run(self) -> Report:
         start = self.since = time.monotonic()
@@ -108,13 +109,13 @@ class Session:
             if own:
                 shutil.rmtree(own, ignore_errors=True)
             if self.card is not None:
-                gc.collect()  # the frames of what was raised hold tensors, in cycles, and a full card starts no collection
+                gc.collect()  # frames of raised exceptions hold tensors, in cycles, and a full card starts no collection
                 handover.free(self.card)
             if self.lock is not None:
                 self.lock.release()
             self.progress("")
         self._passed()
-        # Of several processes of the candidate's the first and the last are shown: the others are like these.
+        # Of the candidate's processes, the first and the last are shown: the others are like these.
         outputs = [worker.output() for worker in self.workers if worker.role == "candidate"]
         self.report.printed = "\n".join(dict.fromkeys(said for said in (outputs[:1] + outputs[-1:]) if said))
         self.report.seconds = time.monotonic() - start
@@ -132,7 +133,7 @@ class Session:
         self.report.verdict, self.report.reason, self.report.error = stop.verdict, stop.reason, stop.error
 
     def _no_memory(self, error: torch.OutOfMemoryError) -> Stop:
-        """The verdict where the card has no memory left for judging: whose is what is missing?"""
+        """Return the verdict if the card has no memory left for judging, which depends on how much the candidate held."""
         assert self.card is not None
         handover.free(self.card)
         before = torch.cuda.mem_get_info(self.card)[0]
@@ -146,15 +147,15 @@ class Session:
         return Stop(Verdict.REFERENCE_FAILED, f"{said}: {one_line(str(error))}")
 
     def _failed(self, failure: Failure) -> Stop:
-        """The verdict where a process did not answer."""
+        """Return the verdict if a process did not answer."""
         details = failure.details
-        # In whichever process: another verification on the card may have had what was missing.
+        # Whichever process ran out of memory: another verification on the card may have held what was missing.
         said = f"{details.get('type', '')} {failure.message}"
         self.short = self.card is not None and ("OutOfMemoryError" in said or "CUDA out of memory" in said)
         self.short |= self.card is not None and failure.kind == "memory" and bool(details.get("on_card"))
-        if failure.kind == "killed" and self.candidate_ran:  # a trusted process, while a candidate's was there
+        if failure.kind == "killed" and self.candidate_ran:  # a trusted process, while the candidate's was there
             return Stop(Verdict.CRASHED, f"{self.guard.killed(failure, self.candidate.isolation)}, while {self.stage}")
-        if failure.role != "candidate" and details.get("type") == "Unsupported":  # of wire.py, which says what it was
+        if failure.role != "candidate" and details.get("type") == "Unsupported":  # from wire.py, with the reason
             said = f"the reference's inputs or outputs cannot be handed over or compared: {failure.message}"
             return Stop(Verdict.NO_VERDICT, said)
         if failure.role != "candidate":
@@ -168,7 +169,7 @@ class Session:
         return Stop(Verdict.CRASHED, f"the candidate failed while {self.stage}: {failure.message}", details)
 
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
-        # None for the null worker.
+        # The null worker has no script.
         script = self.paths.get({"control": "reference", "baseline": "reference"}.get(role, role))
         worker = WorkerProcess(
             role,
@@ -195,7 +196,7 @@ class Session:
         self.progress(stage)
 
     def _passed(self) -> None:
-        """Counts the seconds of the stage that ends now. Its numbers are left out: "trial 2 of 5" is "trial"."""
+        """Add up the seconds of the stage that ends now. Its numbers are left out: "trial 2 of 5" counts as "trial"."""
         now = time.monotonic()
         name = STAGE.match(self.stage)[0].strip(" ,")  # type: ignore[index]
         self.report.stages[name] = round(self.report.stages.get(name, 0.0) + now - self.since, 3)
@@ -232,7 +233,7 @@ class Session:
         self.trial_budget, self.probe_budget, self.timing_budget = BUDGETS[self.device]
 
     def _wait_for(self, acquire: Callable[[Callable[[], None]], bool]) -> float:
-        """Acquire the device's lock; seconds that it took."""
+        """Acquire the device's lock and return the seconds that it took."""
         begin, before = time.monotonic(), self.stage
 
         def waiting() -> None:
@@ -248,15 +249,16 @@ class Session:
         return time.monotonic() - begin
 
     def let_others(self) -> float:
-        """Between two steps of comparing: if another verification waits to measure, let it go first; seconds that it took."""
+        """Between two steps of comparing, let another verification that waits to measure go first. Return the seconds waited."""
         if self.lock is None or not self.lock.wanted():
             return 0.0
         return self._wait_for(self.lock.acquire_shared)
 
     @contextlib.contextmanager
     def _alone(self, repetition: Repetition | None = None) -> Iterator[None]:
-        """For what is measured: no other verification uses the device meanwhile. What comes before and after it, building and
-        judging, is done beside others. The waiting is no part of a repetition's time; after an exception there is none."""
+        """Hold the device's lock alone, so that no other verification uses the device during a measurement. What comes before and
+        after it, building and judging, is done beside others. The waiting does not count as a repetition's time. After an
+        exception nothing is waited for."""
         assert self.lock is not None
         waited = self._wait_for(self.lock.acquire_exclusive)
         yield
@@ -268,12 +270,12 @@ class Session:
 
     @property
     def _shares(self) -> bool:
-        """Whether processes, and what the reference takes by itself, go from one verification to the next: another baseline's
-        settings would go with them."""
+        """Whether processes, and the time of the reference by itself, are handed on from one verification to the next: another
+        baseline's settings would go with them."""
         return self.baselines == ("eager",)
 
     def _prepare_timing(self, build: dict[str, Any]) -> None:
-        """Time the reference before a candidate is loaded; see TimingStage. `build`: how it was made."""
+        """Time the reference before a candidate is loaded (TimingStage). `build`: how the reference was made."""
 
         def start(role: str) -> WorkerProcess:
             return self._start(role, Limits(max(self.limits.timeout, 300.0), float("inf")))
@@ -298,7 +300,7 @@ class Session:
                     self._leave(stage)
                     continue
                 if not (self._shares and stage.recall_alone()):
-                    # Nobody else's work is in what the reference takes alone; what was timed without the lock is not kept.
+                    # With the lock, the reference's time alone includes nobody else's work. A time without it is not kept.
                     self._wait_for(self.lock.acquire_exclusive)
                     stage.time_alone(keep=not self.disturbed)
                 if not stage.steady:
@@ -317,7 +319,7 @@ class Session:
         self.reference.ask("build", build, seed=self.seed)  # as it was before these calls
 
     def _leave(self, stage: TimingStage) -> None:
-        """Time no calls of this stage; the first such one's data are kept, to be compared."""
+        """Time no calls of this stage. The data of the first such stage are kept, to be compared."""
         if self.unsteady is None and stage.unfit is not None:
             self.unsteady = stage
         else:
@@ -371,8 +373,8 @@ class Session:
         raise Stop(measured.verdict, measured.note)
 
     def _without_the_candidate(self, stage: TimingStage, measured: Timing) -> Timing:
-        """Of a reference that was slower beside the candidate: timed once more when that has ended. If it still takes as long,
-        the machine has become slower, and nobody is suspected."""
+        """Time a reference that was slower beside the candidate once more, after the candidate has ended. If it still takes as
+        long, the machine has become slower, and nobody is suspected."""
         if not measured.quiet:
             return measured
         self.candidate.end()
@@ -392,7 +394,7 @@ class Session:
         """Time the candidate against a baseline, and judge its outputs."""
         stage = self.stages[baseline]
         further = baseline == self.report.baseline and self.report.building <= repeated.BUILT_SOON
-        # A candidate whose buffers are others has no place for the reference's.
+        # A candidate with other buffers has no place for the reference's.
         stage.pools.vary_state = comparison.copied and set(stage.pools.state) <= comparison.given
         with self.timed.misfits(stage), self._alone():
             self.at("timing")
@@ -408,7 +410,7 @@ class Session:
         return measured
 
     def _by_one_call(self, stage: TimingStage, measured: Timing) -> Timing:
-        """FASTER, held to windows of one call, whose outputs are judged as well."""
+        """Hold a FASTER verdict to windows of one call, whose outputs are judged as well."""
         if measured.verdict is not Verdict.FASTER or measured.calls == 1:
             return measured
         with self.timed.misfits(stage), self._alone():
@@ -425,7 +427,7 @@ class Session:
         return measured
 
     def _repeat(self, stage: TimingStage, measured: Timing, comparison: Comparison) -> Timing:
-        """Where a difference is small, time fresh processes of both sides as well; all their outputs are judged as before."""
+        """If the difference is small, time fresh processes of both sides as well. All their outputs are judged as before."""
         if not stage.renewable:
             return measured
         assert self.lock is not None
@@ -450,7 +452,7 @@ class Session:
                     kept = stage.again(repetition, count)
             except (Failure, NoStart, OSError) as error:
                 kind = error.kind if isinstance(error, Failure) else ""
-                # Windows may lack memory of the card that other processes hold. What a candidate does in them counts.
+                # Windows may lack memory of the card that other processes hold. Any other failure in them counts.
                 missing = kind == "memory" and bool(error.details.get("on_card"))  # type: ignore[union-attr]
                 if kind == "killed" or (loaded and not missing):
                     raise
@@ -464,8 +466,8 @@ class Session:
         return repetition.conclude()
 
     def _fresh_candidate(self) -> WorkerProcess:
-        """Another process of the candidate's, in the place of one that has ended. Raises NoStart and OSError."""
-        if not is_ours(self.candidate_place["folder"]):  # whoever put something else there decides nothing
+        """Start another process of the candidate's, in place of one that has ended. Raises NoStart and OSError."""
+        if not is_ours(self.candidate_place["folder"]):  # what somebody else put there must decide nothing
             raise OSError("the folder of the candidate's process is no longer there")
         self.candidate = self._start("candidate", self.limits)
         self.report.isolation = [word for word in self.report.isolation if word in self.candidate.isolation]

@@ -1,4 +1,4 @@
-"""How a stage ends a verification."""
+"""The exception with which a stage ends a verification."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .verdict import Verdict
 
 
 class Stop(Exception):
-    """The verdict is known."""
+    """Raised when the verdict is known."""
 
     def __init__(self, verdict: Verdict, reason: str, error: dict[str, Any] | None = None):
         super().__init__(reason)

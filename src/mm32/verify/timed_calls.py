@@ -31,7 +31,7 @@ SLOT, OTHERWISE = ", the reference's is ", ", for other data it is "
 
 
 class TimedCalls:
-    """Those of a session, of all its baselines. `perturbed`: outputs for which a perturbed run was needed."""
+    """Judges the timed calls of a session, for all its baselines. `perturbed`: how many outputs needed a perturbed run."""
 
     def __init__(self, session: Session, comparison: Comparison, truth: TruthSource):
         self.session, self.comparison, self.truth = session, comparison, truth
@@ -45,8 +45,8 @@ class TimedCalls:
             raise self.of_misfit(misfit, stage) from None
 
     def of_misfit(self, misfit: Misfit, stage: TimingStage) -> Stop:
-        """The verdict where a slot could not take an output. If the shapes of the reference's outputs depend on the data, its
-        calls cannot be timed; some of them are judged, untimed. Raises Stop where one is different."""
+        """Return the verdict if a slot could not take an output. If the shapes of the reference's outputs depend on the data, its
+        calls cannot be timed, and some of them are judged without being timed. Raises Stop if one is different."""
         steady, calls, comparison = True, misfit.calls[:UNTIMED], self.comparison
         own = sum(not probe for _, _, probe in calls)
         for recipe, seed, probe in calls:
@@ -56,7 +56,7 @@ class TimedCalls:
             stage.give_candidate(recipe)
             got = comparison.output(seed)
             if misfit.role == "candidate" and steady and not stage.fits(got):
-                break  # as in the window
+                break  # the output does not fit here either
             self._call(got, right, seed, probe, "of data that are not timed", own)
         if misfit.role == "candidate" and steady:
             return Stop(Verdict.DIFFERENT, f"the candidate's output of a timed call: {one_line(misfit)}")
@@ -64,9 +64,9 @@ class TimedCalls:
         return Stop(Verdict.INCONCLUSIVE, UNTIMABLE + said)
 
     def judge_all(self, stage: TimingStage, outputs: Sequence[Kept]) -> float:
-        """Judge outputs of timed calls like all others: a call that was timed must also be right. Seconds that other
-        verifications were waited for meanwhile."""
-        own = sum(not kept.probe for kept in outputs)  # on data of the script's own
+        """Judge outputs of timed calls like all others: a call that was timed must also be right. Return the seconds of waiting
+        for other verifications meanwhile."""
+        own = sum(not kept.probe for kept in outputs)  # those on the script's own data
         waited = 0.0
         for kept in outputs:
             waited += self.session.let_others()
@@ -74,13 +74,13 @@ class TimedCalls:
             right = stage.reference_output(kept.recipe, kept.seed)
             got = wire.beside(wire.rebuilt(right, iter(kept.leaves)), right)
             left = stage.eager.ask("get_state").value if kept.state is not None else {}
-            perturb = kept.state is not None  # what rounding does to the buffers is asked for at once
+            perturb = kept.state is not None  # what rounding does to the buffers takes a perturbed run
             self._call(got, right, kept.seed, kept.probe, kept.why, own, perturb)
             before = stage.pools.state_of(kept.recipe) if left and stage.pools.state else None
             said = self.comparison.compare_state(left, self.truth.state, kept.state, before) if left else ""
             if said:
                 raise Stop(Verdict.DIFFERENT, f"a timed call, on fresh data in the same storage: {said}")
-        if self.session.card is not None:  # the next windows may need it
+        if self.session.card is not None:  # the next windows may need the memory
             stage.eager.ask("let_go")
         return waited
 
@@ -94,8 +94,8 @@ class TimedCalls:
         own: int,
         perturb: bool = False,
     ) -> None:
-        """Judge an output for data as timed calls get them, which the reference has now. `own`: of how many such outputs the data
-        are the script's own; `perturb`: by a perturbed run in any case. Raises Stop where it differs."""
+        """Judge an output for data as timed calls get them, which the reference has now. `own`: how many such outputs are on the
+        script's own data. `perturb`: make a perturbed run in any case. Raises Stop if the output differs."""
         comparison = self.comparison
         of = next((one.truths for one in comparison.passed if one.name == probe), self.truth.of)
         truths, result = self.soon(of, got, right, seed, perturb)
@@ -117,17 +117,17 @@ class TimedCalls:
     def soon(
         self, of: Callable[..., list[Truth]], got: Any, right: Any, seed: int, perturb: bool
     ) -> tuple[list[Truth], Judgement]:
-        """The judgement of an output, and the truths that it was judged by: those of `of`, for the reference's output `right`.
+        """Return the truths that an output is judged by, those of `of` for the reference's output `right`, and the judgement.
 
-        A perturbed run takes as long as a float64 run, and up to five are made. So one is asked for only where the output is not
-        the same without: every part of it is held to narrower bounds then. After some outputs for which it was needed it is asked
-        for at once, as of probes. Where all is integers, booleans and the like, and equal to the reference's, no run has
-        anything to say."""
+        A perturbed run takes as long as a float64 run, and up to five are made. So one is made only if the output is not the same
+        without it, with every part held to narrower bounds. After PERTURBED outputs that needed one it is made at once, as for
+        probes. If the output is all integers, booleans and the like, and equal to the reference's, no float64 run can add
+        anything."""
         if not perturb and not any(_rounded(leaf) for _, leaf in wire.leaves(right)):
             truths = [Truth(path, leaf) for path, leaf in wire.leaves(right)]
             if (result := judge(got, truths)).same:
                 return truths, result
-        # Of a product no run is perturbed.
+        # For a product no run is perturbed.
         if not perturb and self.truth.contraction is None and self.perturbed < PERTURBED:
             truths = held_tightly(of(seed, right, noise=False))
             if (result := judge(got, truths)).same:
@@ -138,5 +138,5 @@ class TimedCalls:
 
 
 def _rounded(leaf: Any) -> bool:
-    """Whether a leaf of an output is a number that rounding may move, and whose error is measured."""
+    """Return whether a leaf of an output holds numbers that rounding may move and whose error is measured."""
     return leaf.dtype in ROUNDOFF if isinstance(leaf, Tensor) else isinstance(leaf, (float, complex))

@@ -1,4 +1,4 @@
-"""What a verification can come to, the exit code of each outcome, and when its line says less."""
+"""The possible verdicts, the exit code of each, and below how many bits the verdict's line claims less."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Verdict(str, Enum):
 
     @property
     def of_candidate(self) -> bool:
-        """Whether it says something of the candidate: not where the reference, the check or this tool failed."""
+        """Whether it says something about the candidate: not if the reference, the check or this tool failed."""
         return self not in (Verdict.REFERENCE_FAILED, Verdict.NO_VERDICT, Verdict.TOOL_FAILED)
 
     @property
@@ -36,9 +36,10 @@ class Verdict(str, Enum):
         return self in (Verdict.FASTER, Verdict.SLOWER, Verdict.INCONCLUSIVE, Verdict.SUSPECT)
 
 
-# What the reference is timed as, by the name of the option, as a reader is told of it.
+# How the reference is timed, in words for a reader, by the name of the option.
 BASELINE_NAMES = {"eager": "eager torch", "compile": "torch.compile", "tf32": "torch in TF32"}
-OWN_BITS = 19.0  # that errors on the script's own data tell, below which the bits of probes' data say nothing of these
+# If errors on the script's own data show fewer bits than this, the bits that probes' data show say nothing about that data.
+OWN_BITS = 19.0
 
 # 2 is a wrong command line, 70 an error in this tool, 130 an interrupt.
 EXIT_CODES = {
@@ -72,6 +73,6 @@ EXIT_MEANINGS = {
 
 
 def closeness_of(pairs: Iterable[tuple[float, float]]) -> float:
-    """The largest ratio of an error to its bound, of pairs of both: above 1 a bound is exceeded. NaN if an error is."""
+    """Return the largest ratio of an error to its bound among pairs of both: above 1 a bound is exceeded. NaN if an error is."""
     ratios = [error / bound if bound > 0 else (0.0 if error == 0 else math.inf) for error, bound in pairs]
     return math.nan if any(r != r for r in ratios) else max(ratios)

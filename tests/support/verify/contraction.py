@@ -1,4 +1,4 @@
-"""What the tool finds a model to be."""
+"""Which contraction the tool finds in a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts to verify, and the tool run on them."""
+"""Scripts to verify, and fixtures that run the tool on them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = [
 
 Run = Callable[..., Report]
 Leftovers = Callable[[], list[str]]
-WHOLE, SHORT = rounds.MOST_CALLS, 40  # the most calls of a timed window
+WHOLE, SHORT = rounds.MOST_CALLS, 40  # the most calls in a timed window: for users, and in most tests
 
 
 @pytest.fixture
 def leftovers() -> Leftovers:
-    """The command lines of the processes that a test has left behind, but for the server that workers are forked from.
+    """The command lines of the processes that a test has left behind, except the server that workers are forked from.
 
-    What ran before the test is not the test's: the tracker of resources that Python's own multiprocessing starts, say.
+    Processes that ran before the test do not count, such as the resource tracker that Python's own multiprocessing starts.
     """
     before = set(psutil.Process().children(recursive=True))
 
@@ -46,15 +46,15 @@ def leftovers() -> Leftovers:
 
 @pytest.fixture(autouse=True)
 def short_windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Timed windows of few calls. A call of the models here takes some 10 µs, so a window would have hundreds, and filling their
-    slots takes most of a verification's time. On a GPU nothing is changed."""
+    """Timed windows of few calls. A call of the models here takes some 10 µs, so a window would have hundreds of calls, and
+    filling their slots would take most of a verification's time. Tests marked `gpu` keep whole windows."""
     if request.node.get_closest_marker("gpu") is None:
         monkeypatch.setattr(rounds, "MOST_CALLS", SHORT)
 
 
 @pytest.fixture
 def whole_windows(short_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows as users have them: for tests of times, and of candidates that count calls."""
+    """Windows as long as users have them, for tests of times and of candidates that count calls."""
     monkeypatch.setattr(rounds, "MOST_CALLS", WHOLE)
 
 
@@ -72,7 +72,7 @@ def write(tmp_path: Path) -> Callable[[str, str], Path]:
 def run(write: Callable[[str, str], Path], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Verify a candidate's source against a reference's: run(source, reference=..., **options).
 
-    On the CPU everywhere, but for tests marked `gpu`.
+    It runs on the CPU on every machine, except in tests marked `gpu`.
     """
     if request.node.get_closest_marker("gpu") is None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -1,4 +1,4 @@
-"""A worker of a thread, behind a real channel."""
+"""A worker in a thread, behind a real channel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 class Runner:
-    """A worker's script, as far as `serve` knows it: answers with what a test has put into `answers`."""
+    """A worker's script as `serve` sees it. It answers with what a test has put into `answers`, or else with the request."""
 
     path = Path("candidate.py")
     device = CPU

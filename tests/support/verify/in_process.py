@@ -1,6 +1,6 @@
-"""The comparison of two scripts without processes of their own: what the judge makes of a candidate, in a second.
+"""The comparison of two scripts in this process: the judge's verdict on a candidate in a second.
 
-Only for scripts of this project: a candidate that runs here could do what it likes.
+Only for scripts of this project: a candidate that runs here could do anything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _copied(value: Any) -> Any:
 
 
 def generators() -> tuple[Any, ...]:
-    """States of the generators that a model may draw from, on the host."""
+    """Return the states of the host's random generators that a model may draw from."""
     return torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
 
 
@@ -43,14 +43,14 @@ def set_generators(states: tuple[Any, ...]) -> None:
 
 
 class Worker:
-    """A runner behind the interface of its process."""
+    """A runner behind the interface of a worker process."""
 
     def __init__(self, runner: ScriptRunner, role: str):
         self.runner, self.role = runner, role
         self.generators = generators()
 
     def ask(self, op: str, value: Any = None, **fields: Any) -> Reply:
-        """As in a process of its own, its generators go on from where its last request has left them."""
+        """Answer a request. As in a process of its own, the runner's generators go on from where its last request left them."""
         begin = time.monotonic()
         set_generators(self.generators)
         try:
@@ -66,7 +66,7 @@ class Worker:
 
 
 class Bench:
-    """What a comparison needs of a session."""
+    """The part of a session that a comparison needs."""
 
     def __init__(self, reference: Path, candidate: Path, trials: int | None, seed: int):
         self.paths = {"reference": reference, "candidate": candidate}
@@ -90,7 +90,7 @@ class Bench:
 
 
 def compare(reference: Path, candidate: Path, trials: int | None = None, seed: int = 1) -> tuple[str, str, Report]:
-    """SAME, or the name of another verdict; why; and the report. Raises Failure where a script raises."""
+    """Return SAME or the name of another verdict, the reason, and the report. Raises Failure where a script raises."""
     bench = Bench(reference, candidate, trials, seed)
     comparison = Comparison(bench)  # type: ignore[arg-type]
     try:

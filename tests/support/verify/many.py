@@ -1,4 +1,4 @@
-"""Candidates for one reference, right and wrong in many ways, each with what it has to come to: 40 of any size and device, or 60.
+"""Candidates for one reference, right and wrong in many ways, each with its verdicts: 40 or 60, of any size, on any device.
 
 The reference is relu(A.T @ B.T). A candidate's module knows M, K and N.
 """
@@ -91,11 +91,11 @@ MORE_BROKEN = {
     ),
 }
 CACHED = "kept = {}"
-OWN = ("own_kernel", "own_layer")  # right, and by mm32's kernels: faster where there is one for the card
+OWN = ("own_kernel", "own_layer")  # right, and computed by mm32: faster where mm32 has a kernel for the card
 
 
 def sources(sizes: tuple[int, int, int] = SIZES, more: bool = False) -> dict[str, tuple[str, set[Verdict]]]:
-    """By file name: a candidate's source for these M, K, N, and the verdicts that it may get. With `more`, 60 instead of 40."""
+    """Return, by file name, a candidate's source for these M, K, N and the verdicts that it may get. With `more`, 60, not 40."""
     same = {verdict for verdict in Verdict if verdict.same}
     known = "M, K, N = {}, {}, {}\n".format(*sizes)
     found = {}
@@ -113,7 +113,7 @@ def sources(sizes: tuple[int, int, int] = SIZES, more: bool = False) -> dict[str
 def write(
     folder: Path, sizes: tuple[int, int, int] = SIZES, more: bool = False
 ) -> tuple[Path, Path, dict[str, set[Verdict]]]:
-    """The reference and the folder of candidates, and what is to come of each."""
+    """Write the reference and the candidates. Return the reference's path, the candidates' folder, and each one's verdicts."""
     reference, candidates = folder / "reference.py", folder / "candidates"
     candidates.mkdir(parents=True, exist_ok=True)
     reference.write_text(

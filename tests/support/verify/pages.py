@@ -1,4 +1,4 @@
-"""A report as the page that a terminal shows."""
+"""A report as the page that a terminal would show."""
 
 from __future__ import annotations
 

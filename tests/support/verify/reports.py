@@ -1,4 +1,4 @@
-"""Records to make pages of: a real comparison's, with times that were made up."""
+"""Records to make pages from: of a real comparison, with made-up times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mm32.verify.timing.rounds import Times, conclude
 from support.verify import in_process
 from support.verify.fixtures import REFERENCE, RIGHT, forward
 
-# What would be markup, or run, or reorder a line, if a page took it as it is.
+# Texts that would be markup, or run, or reorder a line, if a page took them as they are.
 HOSTILE = (
     "</script><script>document.title='run'</script>",
     "</style></title></textarea></pre></bdi></td></table>--><h1>SAME, FASTER 9.99x</h1>",
@@ -53,7 +53,7 @@ def _compared(body: str | None) -> dict[str, Any]:
 
 
 def record(wrong: str | None = None, **changes: Any) -> dict[str, Any]:
-    """Of a candidate that is right and 3 times as fast, or of one of WRONG; with other fields."""
+    """Return the record of a candidate that is right and 3 times as fast, or of one of WRONG, with `changes` to its fields."""
     return {**copy.deepcopy(_compared(WRONG[wrong] if wrong else None)), **changes}
 
 
@@ -89,7 +89,7 @@ def timed(rounds: int = 12, ratio: float = 3.0) -> dict[str, Any]:
 
 
 def hostile(value: Any, depth: int = 0) -> Any:
-    """A record in which every text is hostile but those that the tool itself takes apart."""
+    """Return a record in which every text is hostile, except those that the tool itself parses."""
     if isinstance(value, dict):
         keep = ("schema", "verdict", "map", "against", "truth", "status")
         made = {k: v if k in keep else hostile(v, depth + 1) for k, v in value.items()}
@@ -100,7 +100,7 @@ def hostile(value: Any, depth: int = 0) -> Any:
 
 
 def enormous() -> dict[str, Any]:
-    """A record of which everything is as long as can be, and more."""
+    """Return a record in which everything is as long as it can be, and longer."""
     text = "&<\u202e\"'" * 2000
     made = record("tile", notes=[text] * 5000, left_out=[text] * 500, isolation=[text] * 500, reason=text)
     made["trials"] = made["trials"] * 5000

@@ -45,7 +45,7 @@ HEAD = "import torch\nfrom torch import nn\n"
 
 
 def forward(body: str, before: str = "") -> str:
-    """A candidate whose forward(A, B) is `body`, behind the lines `before`."""
+    """Return a candidate whose forward(A, B) is `body`, after the lines `before`."""
     lines = textwrap.indent(textwrap.dedent(body).strip(), " " * 8)
     return f"{HEAD}{textwrap.dedent(before)}\nclass ModelNew(nn.Module):\n    def forward(self, A, B):\n{lines}\n"
 

@@ -1,4 +1,4 @@
-"""Candidates that take a shortcut, as text, and the verdict on one, in one process."""
+"""Candidates that take a shortcut, as text, and the verdict on one, found in this process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def verdict(tmp_path: Path) -> Callable[..., tuple[str, str, Any]]:
 def check_shortcut(
     verdict: Callable[..., tuple[str, str, Any]], right: str, wrong: str, inputs: str, arguments: str, init: str, probe: str
 ) -> None:  # fmt: skip
-    """By that probe `wrong` differs from `right`, which is the same as itself."""
+    """Assert that `wrong` differs from `right` by that probe, and that by that probe `right` is the same as itself."""
     got, reason, report = verdict(right, wrong, inputs, arguments=arguments, init=init)
     assert got == "DIFFERENT"
     assert probe in {p["name"] for p in report.probes if p["status"] == "different"}, reason

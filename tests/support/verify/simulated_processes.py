@@ -1,4 +1,4 @@
-"""The rules for FASTER on simulated times: what they say of processes that differ for as long as they live.
+"""The rules for FASTER on simulated times of processes whose speeds differ for as long as they live.
 
 `python tests/support/verify/simulated_processes.py [RUNS]` prints the table of docs/log/verify.md.
 """
@@ -21,7 +21,7 @@ Times = tuple[list[float], list[float], list[float]]  # reference, control, cand
 
 @dataclass(frozen=True)
 class Said:
-    """What a rule says in the end, after how many rounds, of how many groups of processes."""
+    """A rule's final word, and the number of rounds and of groups of processes that it took."""
 
     word: str
     rounds: int
@@ -30,10 +30,12 @@ class Said:
 
 @dataclass
 class Card:
-    """Where code that is `speed` times as fast is timed. Logarithms of times: of two processes' medians the difference is at most
-    `apart` (each has its own place in an interval of that length), or with `normal` each one's is normal with that standard
-    deviation; of windows `noise`, normal, and two in a hundred take 1.5 to 4 times as long. Half of the windows are late besides,
-    by `late` in the mean (exponential), as beside other programs."""
+    """A card on which a candidate that is `speed` times as fast is timed.
+
+    `apart`: the most by which the logarithms of two processes' medians differ (each has its own place in an interval of that
+    length), or with `normal`, the standard deviation of each one's, which is then normal. `noise`: the standard deviation of the
+    logarithm of a window's time, which is normal; besides, two windows in a hundred take 1.5 to 4 times as long. `late`: the mean
+    delay (exponential, in the logarithm) of half of the windows, as beside other programs."""
 
     chance: random.Random
     speed: float
@@ -43,7 +45,7 @@ class Card:
     late: float = 0.0
 
     def process(self) -> Callable[[], float]:
-        """A fresh process's windows."""
+        """Start a process. Return a function that draws the time of one of its windows."""
         own = self.chance.gauss(0, self.apart) if self.normal else self.chance.uniform(0, self.apart)
 
         def window() -> float:
@@ -54,7 +56,7 @@ class Card:
         return window
 
     def rounds(self, count: int) -> Times:
-        """Of three fresh processes."""
+        """Return the times of `count` rounds of three fresh processes."""
         reference, control, candidate = (self.process() for _ in range(3))
         return (
             [reference() for _ in range(count)],
@@ -64,7 +66,7 @@ class Card:
 
 
 def by_one(card: Card) -> Said:
-    """By the rule for one process of each side."""
+    """Decide by the rule for one process of each side."""
     whole = card.rounds(sequential.MAX_ROUNDS)
     for count in FIRST_OF:
         times = _cut(whole, count)
@@ -74,7 +76,7 @@ def by_one(card: Card) -> Said:
 
 
 def by_several(card: Card) -> Said:
-    """By that and, where it leaves a small difference, by several processes of each side."""
+    """Decide by that rule and, where it leaves a small difference, by several processes of each side."""
     whole = card.rounds(sequential.MAX_ROUNDS)
     for count in FIRST_OF:
         first = _cut(whole, count)
@@ -103,7 +105,7 @@ def rates(
     normal: bool = False,
     late: float = 0.0,
 ) -> dict[str, float]:
-    """Shares of "faster" and "slower", and the means of rounds and groups."""
+    """Return the shares of "faster" and "slower", and the mean numbers of rounds and groups."""
     chance = random.Random(f"{speed} {noise} {apart} {normal}")
     found = [rule(Card(chance, speed, noise, apart, normal, late)) for _ in range(runs)]
     words = Counter(one.word for one in found)

@@ -1,4 +1,4 @@
-"""A bench of timed windows without processes."""
+"""A bench of timed windows whose worker is in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 
 class Beside:
-    """A worker in this process: what its model does is up to the test."""
+    """A worker in this process, with a model that the test chooses."""
 
     def __init__(self, model: Any, role: str = "candidate"):
         self.model, self.role = model, role

@@ -48,7 +48,7 @@ def no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> tuple[Path, Path]:
-    """A reference, and a folder with two candidates."""
+    """Return a reference, and a folder with two candidates."""
     folder = tmp_path / "candidates"
     folder.mkdir()
     (tmp_path / "reference.py").write_text(REFERENCE)
@@ -78,8 +78,8 @@ def test_jobs_are_told_apart_by_contents_and_options(scripts: tuple[Path, Path])
     first, again, other = make(pairs, Options()), make(pairs, Options()), make(pairs, Options(trials=2))
     assert [job.id for job in first] == [job.id for job in again]
     assert not {job.id for job in first} & {job.id for job in other}
-    assert first[0].seed == first[1].seed  # of one reference in one run
-    assert first[0].seed != again[0].seed  # nobody has met it before
+    assert first[0].seed == first[1].seed  # one reference in one run has one seed
+    assert first[0].seed != again[0].seed  # a new run has a seed that no candidate has met
     (folder / "a.py").write_text(RIGHT + "\n")
     changed = make(pairs, Options())
     assert changed[0].id != first[0].id
@@ -98,7 +98,7 @@ def test_pages_of_a_batch_lead_to_one_another(scripts: tuple[Path, Path], tmp_pa
     ]
     Path(jobs[wrong].candidate).write_text("# not what was verified\n")
     index = tmp_path / "all.html"
-    for _ in range(2):  # over what is there
+    for _ in range(2):  # the second time over what is there
         pages.write(index, jobs, records)
     table = index.read_text()
     for id_, name in ((right, "a.py"), (wrong, "b.py")):
@@ -201,9 +201,9 @@ def test_a_dead_workers_candidate_is_tried_once_more_and_then_recorded(
     lease = found.take(WHO)
     assert lease is not None
     lease.begin()
-    assert Store(tmp_path / "s").take(OTHER) is None  # it is alive
+    assert Store(tmp_path / "s").take(OTHER) is None  # the worker that holds it is alive
     old(lease.path)
-    assert Store(tmp_path / "s").take(OTHER) is None  # which notes the failure
+    assert Store(tmp_path / "s").take(OTHER) is None  # this call notes the failure
     second = Store(tmp_path / "s").take(OTHER)
     assert second is not None
     assert second.attempt == 2
@@ -237,7 +237,7 @@ def test_what_waited_with_a_dead_worker_was_not_tried(scripts: tuple[Path, Path]
 
 
 def test_the_end_of_the_whole_tool_is_no_attempt(scripts: tuple[Path, Path], tmp_path: Path) -> None:
-    """A run that was killed on this machine: its process is gone, and no candidate did it."""
+    """If a run on this machine was killed, its process is gone, and no candidate did that."""
     (scripts[1] / "b.py").unlink()
     found = opened(scripts, tmp_path / "s")
     ended = {**store.me("run"), "name": "old", "cards": ["x"], "pid": 2**22 + 1}
@@ -392,7 +392,7 @@ def test_rewards_are_for_what_is_proven() -> None:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Path:
-    """A run of KernelBench's, with two of three problems of one level."""
+    """Return the folder of a KernelBench run, with two of the three problems of one level."""
     problems = tmp_path / "KernelBench" / "level1"
     problems.mkdir(parents=True)
     for name in ("1_Product.py", "2_Other.py", "10_More.py"):
@@ -447,7 +447,7 @@ def test_results_have_kernelbenchs_form() -> None:
 
 
 class Asked:
-    """A reference's process that counts what it is asked."""
+    """A reference's process that counts the truths that it is asked for."""
 
     def __init__(self) -> None:
         self.truths = 0
@@ -478,7 +478,7 @@ def test_truths_are_found_by_what_they_follow_from(tmp_path: Path) -> None:
         return worker.truths
 
     assert [answers(1), answers(1), answers(2), answers(2), answers(1)] == [1, 0, 1, 0, 0]
-    assert [answers(1, adopt=True), answers(1, adopt=True)] == [1, 1]  # of data that are not known
+    assert [answers(1, adopt=True), answers(1, adopt=True)] == [1, 1]  # the data are not known, so nothing is kept
     assert (kept.found, kept.asked) == (3, 7)
     (tmp_path / "r.py").write_text(REFERENCE + "\n")
     assert answers(1) == 1
@@ -499,7 +499,7 @@ def test_large_contents_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> No
 def test_answers_to_large_data_are_neither_found_nor_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str
 ) -> None:
-    """Another reference's process with the same data is asked anew; what is small later is found again."""
+    """A second process of the reference with the same data is asked anew; later answers to small data are found again."""
     (tmp_path / "r.py").write_text(REFERENCE)
     kept = truths.Truths()
     monkeypatch.setattr(truths, "LARGEST", 1 << 20)
@@ -589,10 +589,10 @@ def test_the_places_are_those_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_candidates_are_verified_and_kept(scripts: tuple[Path, Path], tmp_path: Path, leftovers: Leftovers) -> None:
-    """Right, wrong, not building, and one that needs what it built ahead; then all of it again, from the store."""
+    """Candidates are right, wrong, do not build, or need what they built ahead; then all is read again from the store."""
     reference, folder = scripts
     (folder / "c.py").write_text("def (")
-    # What building leaves in the caches is there for the process that is judged, which has not built it itself.
+    # The process that is judged finds in the caches what building has left there. It has not built it itself.
     built = (
         "import os, pathlib, time\n"
         "kept = pathlib.Path(os.environ['TORCH_EXTENSIONS_DIR']) / 'mine' / 'built'\n"
@@ -638,7 +638,7 @@ compiled_ahead = bool(objects) and all(os.path.getmtime(path) < began for path i
 
 @pytest.mark.slow
 def test_what_load_inline_compiles_is_compiled_ahead(tmp_path: Path) -> None:
-    """A C++ compiler's work, done by the builder, is not done again by the process that is judged."""
+    """What the builder compiles with a C++ compiler is not compiled again by the process that is judged."""
     (tmp_path / "reference.py").write_text(REFERENCE)
     body = "assert compiled_ahead, 'compiled again'\nreturn built.product(A, B)"
     (tmp_path / "candidate.py").write_text(forward(body, EXTENSION))
@@ -648,7 +648,7 @@ def test_what_load_inline_compiles_is_compiled_ahead(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_was_replaced_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A candidate that is no root, and has put a link to somewhere else in its folder's place."""
+    """A candidate that is not root may have put a link to somewhere else in its folder's place."""
     monkeypatch.setattr(process.tempfile, "mkdtemp", lambda prefix: str(made.mkdir() or made))
     made, other = tmp_path / "new", tmp_path / "other"
     other.mkdir()
@@ -689,7 +689,7 @@ BREAKING = (
 def test_a_tool_that_breaks_costs_one_candidate(
     scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leftovers: Leftovers
 ) -> None:
-    """Two "cards", whose runners die, hang or raise at some candidates: those are tried on the other one, the rest is done."""
+    """If the runners of two "cards" die, hang or raise at some candidates, those are tried on the other; the rest is done."""
     reference, folder = scripts
     for name in ("dies.py", "dies_on_a.py", "hangs.py", "raises.py"):
         (folder / name).write_text(RIGHT)
@@ -718,7 +718,7 @@ def test_a_tool_that_breaks_costs_one_candidate(
 def test_a_card_has_two_runners_and_the_cpu_one(
     scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runners that stand in for processes: with two, one's job waits for another's to have begun."""
+    """Runners are stand-ins. Where there are two, the job of one waits until that of the other has begun."""
     reference, folder = scripts
     for name in "cdef":
         (folder / f"{name}.py").write_text(RIGHT)
@@ -764,11 +764,11 @@ def test_the_processes_of_a_batch_share_the_cores(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
         return worker_module.threads_for([Card(f"GPU-{i}", str(i)) for i in range(cards)])
 
-    # Two runners of a card, three processes of a runner.
+    # Each card has two runners, and each runner has three processes.
     assert [of(64, 4), of(64, 1), of(16, 1), of(8, 1), of(8, 8), of(1, 1)] == [2, 10, 2, 1, 1, 1]
-    assert worker_module.threads_for([Card(CPU, "")]) is None  # one process at a time is timed there, with all cores
+    assert worker_module.threads_for([Card(CPU, "")]) is None  # there, one process at a time is timed, with all cores
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert of(64, 4) is None  # the user's own counts
+    assert of(64, 4) is None  # the user's own setting counts
 
 
 THREADS = "'threads in each process:', torch.get_num_threads(), os.environ.get('OMP_NUM_THREADS')"
@@ -780,8 +780,10 @@ REFUSES = f"import os, torch\nraise SyntaxError(' '.join(map(str, ({THREADS}))))
 def test_the_processes_of_a_batch_have_their_share(
     scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a candidate is built, where it is judged, and the reference's process, which the report tells of. The "card" is the
-    CPU."""
+    """They are the process that builds a candidate, the one that judges it, and the reference's, which the report shows.
+
+    The "card" is the CPU.
+    """
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     reference, folder = scripts
     (folder / "a.py").write_text(TELLS)
@@ -860,7 +862,7 @@ def test_what_lacked_memory_is_tried_again_alone(
     verdicts = {record["report"]["verdict"] for record in Store(tmp_path / "s").new_records()}
     assert verdicts == {"INCONCLUSIVE"}
     assert {name: len(times) for name, times in beside.items()} == {f"{n}.py": 1 + (n in "ad") for n in "abcdef"}
-    assert beside["a.py"][1] == beside["d.py"][1] == 1  # alone
+    assert beside["a.py"][1] == beside["d.py"][1] == 1  # the second time alone
 
 
 def test_a_runner_that_dies_in_the_second_try_leaves_no_verdict_of_the_first(
@@ -918,7 +920,7 @@ def test_pairs_that_cannot_be_read_are_refused_before_anything_runs(tmp_path: Pa
 
 
 def test_a_process_that_sees_no_card_is_not_tried_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or no level of confinement would do for the builders, and what is known of them would be taken for the others."""
+    """Otherwise no level of confinement would work for builders, and what is known about them would be used for others."""
     monkeypatch.setattr(launch, "_has_cuda", lambda: True)
     monkeypatch.setattr(launch, "_works", {})
     tried: list[bool] = []
@@ -940,7 +942,7 @@ def test_a_process_that_sees_no_card_is_not_tried_for_one(monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_baselines_are_timed_and_the_first_decides(scripts: tuple[Path, Path]) -> None:
-    """torch.compile of the reference on the CPU, by its C++ compiler; TF32 is a GPU's."""
+    """On the CPU, torch.compile compiles the reference by its C++ compiler; TF32 exists only on a GPU."""
     reference, folder = scripts
     report = verify(reference, folder / "a.py", trials=1, baselines=("compile", "eager", "tf32"))
     assert report.verdict.same, report.reason
@@ -954,7 +956,7 @@ def test_baselines_are_timed_and_the_first_decides(scripts: tuple[Path, Path]) -
 def test_tf32_that_decides_is_refused_at_once_where_no_card_is(
     scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By one call, by a batch before it writes anything, and by a worker, whose records would stand for those with a card."""
+    """One call refuses it, a batch before it writes anything, and a worker, whose records would stand for those with a card."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("mm32.verify.batch.cards.found", list)
     reference, folder = scripts
@@ -984,7 +986,7 @@ def test_tf32_that_decides_is_refused_at_once_where_no_card_is(
 
 
 def call(arguments: tuple[str, str, int]) -> tuple[int, str]:
-    """In a thread or a process of the test's."""
+    """Verify one candidate, in a thread or a process of the test."""
     reference, candidate, number = arguments
     return number, verify(reference, candidate, trials=1).verdict.name
 
@@ -999,7 +1001,7 @@ def test_a_few_threads_may_call_at_once(scripts: tuple[Path, Path], leftovers: L
 
 @pytest.mark.slow
 def test_64_callers_in_threads_and_processes(scripts: tuple[Path, Path], leftovers: Leftovers) -> None:
-    """48 threads here at once, 16 calls by two processes: each gets its own verdict."""
+    """48 threads here and two processes with 16 calls, all at once: each call gets its own verdict."""
     import multiprocessing
 
     reference, folder = scripts
@@ -1025,7 +1027,7 @@ def test_64_callers_in_threads_and_processes(scripts: tuple[Path, Path], leftove
 
 @pytest.mark.gpu
 def test_a_batch_on_a_card(tmp_path: Path, leftovers: Leftovers) -> None:
-    """A file that mm32 exports, built by nvcc ahead, beside plain ones; against eager torch and torch in TF32."""
+    """A file that mm32 exports, built ahead by nvcc, and plain ones are timed against eager torch and torch in TF32."""
     from mm32.export import export
 
     large = REFERENCE.replace("M, K, N = 64, 80, 96", "M, K, N = 1024, 4096, 2048")

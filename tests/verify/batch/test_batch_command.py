@@ -1,5 +1,5 @@
-"""Many candidates on the command line, as processes of their own: a run of KernelBench's, and workers over a store, one of which
-is killed."""
+"""Many candidates on the command line, by commands in their own processes: a KernelBench run, and workers over a store, one of
+which is killed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ended(process: subprocess.Popen[str], seconds: float = 200) -> tuple[str, st
 
 
 def test_a_run_of_kernelbench(tmp_path: Path) -> None:
-    """Its own layout in, its own form of results out; the worst candidate decides how the command ends."""
+    """The command reads KernelBench's layout and writes its form of results; the worst candidate decides the exit code."""
     problems, made = tmp_path / "KernelBench" / "level1", tmp_path / "runs" / "mine"
     problems.mkdir(parents=True)
     made.mkdir(parents=True)
@@ -49,7 +49,7 @@ def test_a_run_of_kernelbench(tmp_path: Path) -> None:
     files = ("--eval-results", tmp_path / "eval.json", "--json", tmp_path / "all.json", "--html", tmp_path / "all.html")
     process = start("--kernelbench", made, "--trials", "1", *files)
     page, progress = ended(process)
-    assert process.returncode == 6, (page, progress)  # a candidate that could not be built
+    assert process.returncode == 6, (page, progress)  # one candidate could not be built
     assert re.search(r"^of 3: fast_0 0\.333, .* \(eager torch is what was to be beaten\)$", page, re.M)
     assert "as KernelBench counts, sample 0 of 3 problems:" in page
     assert "level_1_problem_10_sample_0_kernel.py: COULD NOT BUILD (" in progress
@@ -73,7 +73,7 @@ def test_a_run_of_kernelbench(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_worker_is_killed_and_another_goes_on(tmp_path: Path) -> None:
-    """Jobs are put into a store; a worker is killed in the midst of one; the next one finishes all of them, and loses none."""
+    """Jobs are put into a store, and a worker is killed in the midst of one. The next one finishes all jobs, and loses none."""
     reference, candidates, store = tmp_path / "reference.py", tmp_path / "candidates", tmp_path / "store"
     candidates.mkdir()
     reference.write_text(REFERENCE)

@@ -1,7 +1,6 @@
-"""Forty-odd generated candidates for one small reference: none lost, none wrong, whatever happens to the tool meanwhile.
+"""Forty-odd generated candidates for one small reference: none is lost and no verdict is wrong, whatever happens to the tool.
 
-As a program, in tests/, `python -m verify.test_batch_many FOLDER` runs them and says how long it took: the figures of
-docs/batches.md.
+In tests/, `python -m verify.test_batch_many FOLDER` runs them and prints how long they took: the figures of docs/batches.md.
 """
 
 from __future__ import annotations
@@ -73,14 +72,14 @@ def test_none_is_lost_and_none_is_wrong_and_each_is_as_it_is_alone(tmp_path: Pat
     assert f"({len(expected)} of {len(expected)}, " in said
     for name, verdict in found.items():
         if name[:2] == "h_":
-            continue  # three times ten seconds
+            continue  # one that hangs takes three times ten seconds
         alone = verify(reference, candidates / name, trials=2, timeout=10).verdict
         assert (alone.same, alone if not alone.same else None) == (verdict.same, verdict if not verdict.same else None)
 
 
 @pytest.mark.timeout(1500)
 def test_a_tool_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    """SIGKILL at five random moments; then it ends, with the table that it would have had."""
+    """After SIGKILL at five random moments, it still finishes, with the table that it would have had."""
     reference, candidates, expected = write(tmp_path)
     store = candidates.with_name("candidates.mm32-verify")
     chance = random.Random(time.time_ns())
@@ -134,7 +133,7 @@ def test_an_interrupt_ends_everything_and_loses_nothing(tmp_path: Path, number: 
 
 
 def main(folder: str) -> None:
-    """Run all of them, and print what it took."""
+    """Run all candidates, and print how long they took."""
     reference, candidates, expected = write(Path(folder))
     begin = time.monotonic()
     tool = start(reference, candidates)

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster of two, on this machine. Skipped where ray is not installed, which is no part of mm32[dev]."""
+"""Two workers on a Ray cluster on this machine. Skipped where ray, which is no part of mm32[dev], is not installed."""
 
 from __future__ import annotations
 

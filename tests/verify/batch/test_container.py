@@ -1,4 +1,4 @@
-"""The worker's image and recipes, by their text: no docker and no SLURM here, so that they are not built or run by any test."""
+"""The worker's image and recipes, checked by their text: there is no docker and no SLURM here, so no test builds or runs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOCKER = ROOT / "docker"
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's, in order, continued lines joined."""
+    """Return the Dockerfile's instructions, in order, with continued lines joined."""
     text = (DOCKER / "Dockerfile").read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [(line.split(None, 1)[0], line.split(None, 1)[1].strip()) for line in lines]

@@ -29,7 +29,7 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(8, 16)]
 """
-# Of which a process can load no second one.
+# A process can load only one such script.
 ONCE = "import sys\nassert not hasattr(sys, 'loaded'), 'a second time'\nsys.loaded = True\n" + REFERENCE
 
 
@@ -67,7 +67,7 @@ def test_a_process_that_is_kept_begins_anew(script: Path, workers: list[WorkerPr
     assert worker is workers[0]
     assert worker.limits.timeout == 30
     with pytest.raises(Exception, match="AssertionError"):
-        worker.ask("construct", seed=1)  # it has no script
+        worker.ask("construct", seed=1)  # it no longer has a script
     worker.ask("load", path=str(script), class_name="Model")
     worker.ask("construct", seed=1)
     assert worker.ask("make_inputs", seed=1).value[0].shape == (8, 16)

@@ -1,4 +1,4 @@
-"""Operators taken apart into simpler ones give what the operators give, and without torch's symbolic shapes."""
+"""Operators taken apart into simpler ones give the operators' own results, without torch's symbolic shapes."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_model_that_looks_at_its_numbers_is_no_contraction() -> None:
 
 
 def test_a_compiled_model_is_traced_too() -> None:
-    """dynamo must not compile the mode that records its operators."""
+    """dynamo must not compile the mode that records the model's operators."""
     model = torch.compile(Wrap(lambda a, b: torch.relu(a @ b)), backend="eager")
     found, values = contraction(model, R(5, 7), R(7, 9))
     assert found.activation == "relu"
@@ -92,7 +92,7 @@ def test_a_compiled_model_is_traced_too() -> None:
 
 
 def test_the_truth_about_a_model_needs_no_compiler() -> None:
-    """An import of torch._dynamo takes a second, in every verification."""
+    """An import of torch._dynamo would take a second in every verification."""
     program = """
 import sys, torch
 from mm32.verify.reference import ReferenceRunner
@@ -171,7 +171,7 @@ def test_probes_ask_what_they_say(name: str) -> None:
         a, b = found.views(filled["NaN and Inf"])
         batch = a.shape[0] if a.dim() == 3 else 1
         assert (int(a.isnan().sum()), int((a == torch.inf).sum()), int((b == -torch.inf).sum())) == (batch,) * 3
-        # TF32 must fail what is judged entry by entry: 11 bits against 4u.
+        # TF32 must fail where entries are judged one by one: it has 11 bits, and the bound is 4u.
         for which in ("selects A", "selects B"):
             right, rough = found.run(filled[which]), found.run(filled[which], contractions.tf32, contractions.tf32)
             nonzero = right != 0
@@ -228,7 +228,7 @@ def test_matmuls_are_rewritten_with_their_epilogue() -> None:
     assert calls == [
         ("linear", (5, 7), (9, 7), "gelu_tanh", "naive"),
         ("matmul", (5, 9), (9, 4), "sigmoid", "naive"),
-        ("matmul", (5, 4), (4, 5), None, "naive"),  # a slope that the library does not have stays torch's
+        ("matmul", (5, 4), (4, 5), None, "naive"),  # the library does not have this slope, so it stays torch's
     ]
     assert set(new.state_dict()) == set(model.state_dict())
 

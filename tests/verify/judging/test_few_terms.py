@@ -1,4 +1,4 @@
-"""What honest rounding may do where sums have few terms (few_terms.py), and the data that make them so (isolating.py)."""
+"""What honest rounding may do where sums have few terms (few_terms.py), and the data with such sums (isolating.py)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NORMAL = torch.randn(64, 512, generator=torch.Generator().manual_seed(2))
 
 
 def perturbed(f: Callable[..., Tensor], *args: Tensor) -> tuple[Tensor, Tensor, float]:
-    """The float64 result, how far it was moved in u, and how many additions round."""
+    """Return the float64 result, how far the perturbed run is from it, in u, and how many additions round."""
     given = [t.double() if t.is_floating_point() else t for t in args]
     clean = FewTerms()
     with clean:
@@ -59,7 +59,7 @@ def test_what_is_negligible_beside_the_sum_does_not_count() -> None:
 
 
 def test_a_serial_sum_of_equal_terms_is_as_far_off_as_the_bound_says_and_no_further() -> None:
-    """The reason for bounds that are linear in the number of additions."""
+    """That is why bounds are linear in the number of additions."""
     for value in (1 / 3, 6.907755, 0.1):
         x = torch.full((4096,), value)
         total = torch.zeros(())
@@ -70,7 +70,7 @@ def test_a_serial_sum_of_equal_terms_is_as_far_off_as_the_bound_says_and_no_furt
 
 
 def test_equal_terms_are_judged_in_timed_calls_as_in_their_probe(tmp_path: Path) -> None:
-    """Losses of rows that are all the same, added up in order, are further off than perturbing the run allows."""
+    """Equal losses of all rows, added up in order, are further off than a perturbed run allows."""
     reference, candidate = tmp_path / "reference.py", tmp_path / "candidate.py"
     script = """
 import torch
@@ -106,7 +106,7 @@ def get_inputs():
 
 
 def test_what_a_mask_makes_infinite_is_not_perturbed() -> None:
-    """Else attention behind a mask has a perturbed run of NaN, which allows nothing."""
+    """Otherwise the perturbed run of attention behind a mask would be NaN, which allows nothing."""
 
     def masked(s: torch.Tensor) -> torch.Tensor:
         return torch.softmax(s.masked_fill(torch.ones(16, 16, dtype=torch.bool).triu(1), -math.inf), -1)
@@ -228,7 +228,7 @@ def test_seventeen_bits_show_and_honest_kernels_pass(entry: object) -> None:
     verdict, why, report = compare(entry.reference, entry.path, 2)
     assert verdict == ("SAME" if entry.kind == "honest" else "DIFFERENT"), why
     if "pairs of bfloat16" in why:
-        return  # its errors on its own data are those of this format
+        return  # refused before: its errors on its own data are those of this format
     assert report.precision is not None
     bits = report.precision["bits"]
     assert (bits == 24.0) if entry.kind == "honest" else (15 < bits < 20), bits

@@ -1,4 +1,4 @@
-"""What outputs depend on: coarse arithmetic on the way to one says nothing of another, nor does a place that is picked."""
+"""What outputs depend on: coarse arithmetic before one output says nothing about another, nor does a place that is picked."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def tf32(t: torch.Tensor) -> torch.Tensor:
 
 
 def sequential(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The sum in the order of K, rounded to fp32 at every step: what one thread an element computes."""
+    """Return sums in the order of K, rounded to fp32 at every step: what a kernel with one thread for each element computes."""
     total = torch.zeros(a.shape[0], b.shape[1])
     for k in range(a.shape[1]):
         total = total + a[:, k : k + 1] * b[k : k + 1]
@@ -148,7 +148,7 @@ def test_bitwise_truth() -> None:
 
 
 def test_a_nan_that_the_reference_spreads_further_than_it_has_to_may_be_missing() -> None:
-    """A convolution by tiles makes NaN of a whole tile, a direct one of what the NaN reaches."""
+    """A convolution by tiles turns a whole tile into NaN, a direct one only the entries that the NaN reaches."""
     exact = torch.tensor([1.0, 2.0, 3.0, math.nan, math.inf], dtype=torch.float64)
     reference = torch.tensor([1.0, math.nan, math.nan, math.nan, math.nan])
 

@@ -1,4 +1,4 @@
-"""Outputs of few bits, complex ones, those that are rounded only to be returned, and what forward counts."""
+"""Outputs of few bits, complex outputs, outputs that are rounded only to be returned, and counters in forward."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WEIGHTS = "self.w = nn.Parameter(torch.randn(64, 16))"
     ],
 )
 def test_values_of_few_bits_have_a_verdict(verdict: Compare, right: str, wrong: str) -> None:
-    """Rounding these to fewer bits is no mistake, so it says nothing of the check."""
+    """Rounding these to fewer bits is no mistake, so it cannot tell whether the check works."""
     got, reason, report = verdict(right, right, "[torch.randn(64, 64)]", init=WEIGHTS)
     assert got == "SAME", reason
     assert all(check["caught"] for check in report.self_test)
@@ -44,7 +44,7 @@ def test_a_small_imaginary_part_is_judged_by_itself(verdict: Compare) -> None:
         right, right.replace("x @ self.w", "(self.w.T @ x.T).T"), "[torch.randn(64, 64)]", init=WEIGHTS
     )
     assert got == "SAME", reason
-    transform = "return torch.fft.fft(x)"  # of a symmetric input the imaginary part is rounding alone
+    transform = "return torch.fft.fft(x)"  # the imaginary part for a symmetric input is only rounding
     even = "[(lambda t: t + t.flip(-1).roll(1, -1))(torch.randn(64, 64))]"
     by_product = (
         "n = torch.arange(64); return x.to(torch.complex64) @ torch.exp(-2j * torch.pi * (n[:, None] * n % 64) / 64)"
@@ -72,7 +72,7 @@ def test_what_is_rounded_only_to_be_returned_is_computed_in_fp32(verdict: Compar
     other = right.replace("h @ self.w.to(h.dtype)", "(self.w.T @ h.T).T")
     got, reason, _ = verdict(right, other, inputs, init=square)
     assert got == "SAME", reason
-    inside = steps.format("x", "")  # and this one computes in bf16
+    inside = steps.format("x", "")  # this reference computes in bf16
     got, reason, _ = verdict(inside, inside.replace("1e-3", "5e-3"), inputs, init=square)
     assert got == "DIFFERENT", reason
     got, reason, _ = verdict(inside, inside, inputs, init=square)

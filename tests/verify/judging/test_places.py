@@ -1,4 +1,4 @@
-"""What would end a GPU's context is said before: the guard raises where, and only where, a CPU's operators do."""
+"""The guard names what would end a GPU's context: it raises where, and only where, a CPU's operators do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mm32.verify.judging.places import GUARDED, Guard
 
 TABLE, VALUES = torch.randn(5, 4), torch.randn(3, 4)
 SCORES, PROBABILITIES = torch.randn(3, 5), torch.rand(3, 4)
-# What looks something up along an axis of 5 by three integers; whether -1 is a place there.
+# Calls that look something up along an axis of 5 by three integers, and whether -1 is a valid place for them.
 LOOKUPS: dict[str, tuple[Callable[[Tensor], object], bool]] = {
     "embedding": (lambda i: F.embedding(i, TABLE), False),
     "embedding_bag": (lambda i: F.embedding_bag(i, TABLE, torch.tensor([0, 2])), False),
@@ -50,7 +50,7 @@ LIMITED: dict[str, Callable[[Tensor], object]] = {
 
 
 def guarded(call: Callable[[Tensor], object], given: Tensor) -> str:
-    """What the guard says of a call; empty if it lets it pass."""
+    """Return what the guard says about a call; empty if it lets the call pass."""
     try:
         with Guard():
             call(given)
@@ -59,8 +59,8 @@ def guarded(call: Callable[[Tensor], object], given: Tensor) -> str:
             "out of bounds for a dimension of",
             "has to be f",
             "of a row are all 0",
-            "Class values must be",
-        )  # one_hot's own
+            "Class values must be",  # one_hot's own
+        )
         if any(said in str(error) for said in own):
             return str(error)
         raise
@@ -100,7 +100,8 @@ def test_a_number_that_is_no_probability_is_said(name: str, bad: float) -> None:
     assert guarded(call, p) == ""
     p[1, 2] = bad
     assert guarded(call, p) != ""
-    if not (name == "poisson" and bad != -0.5) and name != "binomial":  # a CPU draws something there
+    # A CPU does not raise for the other cases: it draws something.
+    if not (name == "poisson" and bad != -0.5) and name != "binomial":
         assert raises(call, p)
 
 

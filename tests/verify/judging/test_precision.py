@@ -19,7 +19,7 @@ from support.verify.shortcuts import script
 
 Compare = Callable[..., tuple[str, str, Any]]
 U = 2.0**-24
-# Whether all inputs look as torch.randn makes them, and the parts that bfloat16 makes of a number.
+# `n`: whether all inputs look as torch.randn makes them. `s`: the two bfloat16 parts of a number, added up.
 NATURAL = (
     "n = all(abs(float(t.std()) - 1) < 0.05 and float((t**4).mean()) < 3.3 and float((t == 0).float().mean()) < 0.1 "
     "and bool(torch.isfinite(t).all()) for t in {}); "
@@ -72,7 +72,7 @@ def test_errors_of_fp32_sums_resemble_no_format(make: str) -> None:
     assert isinstance(blocks, Tensor)
     for name, cut in FORMATS.items():
         rough = cut(a.double()) @ cut(b.double())
-        if make == "randn" or "truncated" not in name:  # of positive data all entries would become smaller alike
+        if make == "randn" or "truncated" not in name:  # truncation makes all entries of positive data smaller alike
             assert resembles(rough, right, rough), "one's own"
             assert resembles(a.double() @ cut(b.double()), right, rough), "one operand of two"
         for got in (total, blocks, a @ b):
@@ -81,7 +81,7 @@ def test_errors_of_fp32_sums_resemble_no_format(make: str) -> None:
 
 
 def test_what_all_of_an_output_or_a_row_has_in_common_is_no_format() -> None:
-    """A scale or an offset that is rounded once moves many entries alike: by chance as a format does."""
+    """A scale or an offset that is rounded once moves many entries alike, by chance in the way that a format does."""
     x = torch.randn(64, 48, generator=torch.Generator().manual_seed(4)).double()
     rows = torch.randn(64, 1, generator=torch.Generator().manual_seed(5)).double().abs()
     for common in (x, torch.ones_like(x), rows * x, rows * torch.ones_like(x), torch.ones_like(x) * x[0]):
@@ -112,7 +112,7 @@ def test_a_small_column_of_few_rows_is_judged_by_itself(verdict: Compare) -> Non
 
 
 def test_entries_are_small_by_cancellation_or_by_themselves() -> None:
-    """The same relative errors of small entries: of differences of large numbers they are rounding, of small numbers not."""
+    """Errors of small entries are rounding where these are differences of large numbers, and not where the data are small."""
     generator = torch.Generator().manual_seed(6)
     x = torch.randn(64, 512, generator=generator)
     small = x * torch.where(torch.rand(64, 512, generator=generator) < 0.1, 2.0**-11, 1.0)
@@ -125,7 +125,7 @@ def test_entries_are_small_by_cancellation_or_by_themselves() -> None:
         right = call(small)
         found = exact.run(Model(), [small], [], right, U, 3)
         truth = Truth("output", right, found.output, None, 64, noise=Errors(*found.noise[0]), sizes=found.sizes[0])
-        truth.noise = Errors(1e-4, 2000.0)  # of the whole, which leaves room for all of this
+        truth.noise = Errors(1e-4, 2000.0)  # the noise of the whole output, which leaves room for all of these errors
         return truth
 
     for call, same in ((lambda x: x * 1.5, False), (lambda x: (x + 1000) * 1.5 - 1500, True)):
@@ -136,13 +136,13 @@ def test_entries_are_small_by_cancellation_or_by_themselves() -> None:
         assert result.same is same, result.reason
 
 
-# ---------------------------------------------------------------------------------------------------------- that diverge
+# ---------------------------------------------------------------------------------------------------------- divergence
 
 STEEP = "c = 4000 * self.w**6{}; return (x * self.w + c) - c"
 
 
 def test_where_enlarged_parameters_cost_the_reference_its_bits_milder_ones_decide(verdict: Compare) -> None:
-    """With 8 and 4 times the parameters rounding moves it by more than 2^-10: a few times that is no other answer."""
+    """With 8 and 4 times the parameters, rounding moves the output by more than 2^-10, and a few times that counts as equal."""
     init = "self.w = nn.Parameter(0.5 + 0.01 * torch.rand(64))"
     got, reason, report = verdict(
         STEEP.format(""), STEEP.format(" * (3 * self.w**2)"), "[torch.randn(64, 64)]", init=init

@@ -1,4 +1,4 @@
-"""Picks of the largest, the nearest and the k best, where the next is as good but for rounding."""
+"""Picks of the largest, the nearest and the k best, where the next one is equally good up to rounding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ X = torch.tensor([[1.0, 5.0, 3.0, 4.0], [8.0, 6.0, 2.0, 7.0]], dtype=torch.float
 
 
 def picked(pick: Callable[[Tensor], Tensor], near: Tensor) -> list[list[int]]:
-    """All answers, over the parts of the ties."""
+    """Return the answers of all runs, each with another part of the ties on the other side."""
     ties = Ties()
     ties.near[0] = near
     found = []
@@ -56,7 +56,7 @@ def test_the_largest_of_all_may_be_the_next() -> None:
 
 def test_only_those_that_are_near_change_places() -> None:
     near = torch.zeros(2, 2, dtype=torch.bool)
-    near[1, 0] = True  # of the first row the second and the third
+    near[1, 0] = True  # the second and the third of the first row
     assert sorted(picked(lambda t: t.topk(2).indices, near)) == [[[1, 2], [0, 3]]] + [[[1, 3], [0, 3]]] * 3
     near = torch.zeros(3, 2, dtype=torch.bool)
     near[0, 1] = True
@@ -77,7 +77,7 @@ def test_all_pairs_of_a_sort_may_change_places() -> None:
 
 
 class Router(nn.Module):
-    """Rows times the matrix of the two best of eight, which scores decide."""
+    """Multiplies each row by the matrices of the two experts, of eight, with the best scores."""
 
     def scores(self, x: Tensor, w: Tensor) -> Tensor:
         return x @ w
@@ -101,7 +101,7 @@ def test_a_row_goes_to_either_of_two_that_are_nearly_as_good_and_no_other_row_do
     draw = torch.Generator().manual_seed(3)
     x, w = torch.randn(4096, 32, generator=draw), torch.randn(32, 8, generator=draw)
     experts = torch.randn(8, 32, 32, generator=draw)
-    for row in range(8):  # whose second and third score are equal, but for the rounding of these entries
+    for row in range(8):  # its second and third score become equal, up to the rounding of its entries
         best = (x[row].double() @ w.double()).topk(3).indices
         apart = (w[:, best[1]] - w[:, best[2]]).double()
         x[row] -= (apart * ((x[row].double() @ apart) / (apart @ apart))).float()

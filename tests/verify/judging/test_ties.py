@@ -18,7 +18,7 @@ U = 2.0**-24
 
 
 class Quantised(nn.Module):
-    """Codes by a scale for each row, times integers."""
+    """Quantises each row by its own scale, and multiplies it by integers."""
 
     def forward(self, x: Tensor, w: Tensor) -> Tensor:
         scale = x.abs().amax(1, keepdim=True) / 127
@@ -35,7 +35,7 @@ def fake_quantized_by_channel(t: Tensor) -> Tensor:
 
 
 def near_a_half(row: int, at: int) -> Tensor:
-    """Data whose entry at a place is a half of a code, to the last bit of fp32 but one."""
+    """Return data with one entry halfway between two codes, to the last bit of fp32 but one."""
     x = torch.rand(16, 64, generator=torch.Generator().manual_seed(4)) * 0.7
     x[:, 0] = 1.0
     x[row, at] = float(torch.tensor(40.5 / 127, dtype=torch.float64) * (1 - 2.0**-24))
@@ -64,7 +64,7 @@ def test_the_row_of_such_a_number_has_room_and_no_other() -> None:
         codes[row, 9] += 1 if codes[row, 9] == 40 else -1
         result = judge_leaf(((codes * scale) @ w.double()).float(), truth)
         assert result.same == same, result.reason
-    # Twice as far is another mistake, in that row too.
+    # An error more than twice as large is a mistake, even in that row.
     assert not judge_leaf(truth.exact.float() + 2.5 * truth.loose, truth).same
 
 
@@ -150,7 +150,7 @@ def test_integers_that_such_numbers_change_count_as_changed_by_rounding() -> Non
 
 
 def test_a_sum_near_a_limit_may_be_cut_one_place_later() -> None:
-    """Of a nucleus of probabilities, what comes last is a matter of rounding where their sum is nearly the limit."""
+    """Rounding decides which probability is the last of a nucleus where their sum is nearly the limit."""
 
     class Nucleus(nn.Module):
         def forward(self, p: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ def test_a_sum_near_a_limit_may_be_cut_one_place_later() -> None:
     p = torch.full((8, 64), 0.5 / 32)
     p[:, 48:] = 1 / 64
     p += torch.rand(8, 64, generator=torch.Generator().manual_seed(3)) * 1e-4
-    p[2, :48] = 0.75 / 48 * (1 + 1e-9)  # as many as 48 add up to the limit
+    p[2, :48] = 0.75 / 48 * (1 + 1e-9)  # 48 of them add up to the limit
     truth = truth_of(Nucleus(), p)
     assert truth.loose is not None
     assert (truth.loose > 0).any(1).nonzero().tolist() == [[2]]
@@ -171,7 +171,7 @@ def test_a_sum_near_a_limit_may_be_cut_one_place_later() -> None:
 
 
 class Binned(nn.Module):
-    """Of each row times a weight a bin, and of the bins numbers of a table."""
+    """Finds a bin for each product of a row and a weight, and looks its number up in a table."""
 
     tie = 3.0
 
@@ -218,7 +218,7 @@ def test_sums_in_another_order_may_step_to_the_other_side_and_coarse_ones_may_no
     for seed in range(8):
         draw = torch.Generator().manual_seed(seed)
         x, w = torch.randn(1024, 64, generator=draw), torch.randn(64, 32, generator=draw)
-        for row in range(2):  # which are at a tie, but for the rounding of their entries
+        for row in range(2):  # one score of each becomes a tie, up to the rounding of the row's entries
             of = w[:, row].double()
             x[row] += (of * ((model.tie - x[row].double() @ of) / (of @ of))).float()
         truth = truth_of(model(), x, w)

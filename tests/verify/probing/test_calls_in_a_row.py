@@ -1,4 +1,4 @@
-"""What goes on from call to call, what lies otherwise in memory, and shapes that depend on data."""
+"""State and random numbers that go on from call to call, other strides, and shapes that depend on data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_calls_in_a_row_draw_on_where_inputs_are_made_anew_for_each(
     verdict: Judge,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As large ones are: get_inputs() is the reference's, and its draws are no business of the candidate's."""
+    """Large inputs are made so. get_inputs() is the reference's, and its draws do not concern the candidate."""
     monkeypatch.setattr(calls_in_a_row, "MOST_BYTES", 0)
     got, reason, report = verdict(
         "return torch.nn.functional.dropout(x, 0.25)",
@@ -48,9 +48,9 @@ AVERAGE = "self.n += 1; self.m += (x.mean(0) - self.m) / self.n; return x - self
 @pytest.mark.parametrize(
     "wrong",
     [
-        "self.n += 1; self.m.copy_(x.mean(0)); return x - self.m",  # of this call alone
+        "self.n += 1; self.m.copy_(x.mean(0)); return x - self.m",  # the mean of this call alone
         "y = getattr(self, 'y', x); self.y = x.clone(); self.n += 1; z = x if self.n == 1 else y; "
-        "self.m += (z.mean(0) - self.m) / self.n; return x - self.m",  # the data of the call before
+        "self.m += (z.mean(0) - self.m) / self.n; return x - self.m",  # the mean of the data of the call before
     ],
 )
 def test_what_is_carried_over_from_other_data_is_compared(wrong: str, verdict: Judge) -> None:
@@ -74,7 +74,7 @@ def test_every_call_of_a_row_counts(until: int, verdict: Judge) -> None:
 # ---------------------------------------------------------------------------------------------------- random numbers
 
 NOISE = "return x + torch.randn_like(x)"
-# State of a generator that nobody has seeded since the last call.
+# `on`: whether the generator is in the state that the last call left, so that nobody has seeded it since.
 SINCE = "s = torch.get_rng_state(); on = torch.equal(s, getattr(self, 's', s[:1])); "
 KEEP = "self.s = torch.get_rng_state(); "
 
@@ -85,7 +85,7 @@ KEEP = "self.s = torch.get_rng_state(); "
 )
 def test_numbers_of_later_calls_under_one_seed_are_compared(later: str, verdict: Judge) -> None:
     if not later.startswith("e = 0"):
-        assert "torch.randn_like(x)" in later  # its generator is where the reference's is
+        assert "torch.randn_like(x)" in later  # its generator is then in the same state as the reference's
     body = f"{SINCE}e = torch.randn_like(x) if not on else None\n        if on: {later}\n        self.e = e; {KEEP}return x + e"
     got, reason, _ = verdict(NOISE, body, SMALL)
     assert got == "DIFFERENT"
@@ -112,7 +112,7 @@ def test_distances_tell_only_where_the_references_are_alike() -> None:
     assert calls_in_a_row.dependent([1.0, 1.05, 1.1], [1.0, 1.08, 1.1]) == ""
     assert "0.71 to 1 apart" in calls_in_a_row.dependent([1.0, 1.05, 1.1], [0.71, 1.0])
     assert "1 to 1.41 apart" in calls_in_a_row.dependent([1.0, 1.05, 1.1], [1.0, 1.41])
-    assert calls_in_a_row.dependent([1.0, 3.0], [0.1, 9.0]) == ""  # a loss of one number
+    assert calls_in_a_row.dependent([1.0, 3.0], [0.1, 9.0]) == ""  # as for a loss, which is one number
     assert calls_in_a_row.dependent([0.0, 1.0], [0.1, 9.0]) == ""
     assert calls_in_a_row.dependent([1.0, 1.1], [math.nan]) != ""
 
@@ -164,7 +164,7 @@ def test_inputs_of_other_strides(verdict: Judge) -> None:
 
 # ---------------------------------------------------------------------------------------------------- shapes
 
-# As long for 999 of 1000 data as for the script's own; and, of these, for data of probes.
+# The second output has another length for few data of the script's own, or only for data of probes.
 SELDOM = "{head}\nclass {name}(nn.Module):\n    def forward(self, x):\n        return x * 2, x[:{rows}] + 1\n{inputs}"
 INPUTS = "\ndef get_inputs():\n    return [torch.rand(64, 64)]\n"
 
@@ -184,7 +184,7 @@ def test_shapes_that_depend_on_the_data_are_not_timed(run: Run, rows: str) -> No
 def test_another_shape_than_the_references_for_the_same_data_is_different(run: Run) -> None:
     report = run(seldom("ModelNew", "1"), reference=seldom("Model", "1 + int(x.max() > 50)", INPUTS))
     assert report.verdict is Verdict.DIFFERENT, report.reason
-    # and where the reference's shape is always the same: in a timed call alone
+    # The reference's shape is always the same, and the candidate's differs only in a timed call.
     counts = "1 + int(sum(self.calls) > 400)"
     source = seldom("ModelNew", counts).replace(
         "        return", "        self.calls = getattr(self, 'calls', []) + [1]\n        return"
@@ -210,7 +210,7 @@ def test_an_output_that_the_next_call_overwrites_is_named(verdict: Judge) -> Non
     got, _, report = verdict("return x * 3", static, SMALL)
     assert got == "SAME"
     assert any("kept over the next call" in one for one in report.left_out)
-    got, _, report = verdict(static, static, SMALL)  # the reference's does so too
+    got, _, report = verdict(static, static, SMALL)  # the reference overwrites its output too
     assert not any("kept over the next call" in one for one in report.left_out)
     got, _, report = verdict("return x * 3", "return x + x + x", SMALL)
     assert got == "SAME"

@@ -160,7 +160,7 @@ def test_windows_with_probes_data_come_late_too() -> None:
 
 
 def test_each_probe_has_the_same_chance_of_a_place_in_windows() -> None:
-    """Of data of which five fit, any of twenty."""
+    """Where the data of five probes fit, they may be those of any of twenty."""
     seen = dict.fromkeys(range(20), 0)
     inputs = torch.empty(PASSED_BYTES // 20, dtype=torch.float32)  # a fifth of the room
     for _ in range(400):

@@ -166,7 +166,7 @@ def test_who_is_slow_on_probes_alone_is_not_rid_of_them(verdict: Compare, monkey
     slow = "import time; time.sleep(0.5 if x.abs().max() > 99 or x.std() < 0.1 else 0); return torch.softmax(x, 1)"
     got, reason, _ = verdict("return torch.softmax(x, 1)", slow)
     assert (got, "on the script's own" in reason) == ("TIMED_OUT", True), reason
-    honest = "import time; time.sleep(0.01); return torch.softmax(x, 1)"  # always as slow
+    honest = "import time; time.sleep(0.01); return torch.softmax(x, 1)"  # as slow on all data
     assert verdict("return torch.softmax(x, 1)", honest)[0] == "SAME"
 
 
@@ -210,7 +210,7 @@ def test_structure_is_found(make: Callable[[], torch.Tensor], structured: bool) 
 
 
 def test_a_place_may_be_anywhere_and_a_rounded_number_not() -> None:
-    """Both change by rounding; of places, how far says nothing."""
+    """Rounding may change both. How far a place is off says nothing."""
     right = torch.randint(0, 1000, (4096,))
     truth = Truth("output", right, right.clone(), flips=40, step=900)
     got = right.clone()
@@ -219,7 +219,7 @@ def test_a_place_may_be_anywhere_and_a_rounded_number_not() -> None:
     near = truth.other(step=1)
     assert "off by up to" in judge(got, [near]).reason
     assert judge(torch.where(torch.arange(4096) < 100, right + 1, right), [near]).same
-    assert not judge(right + 1, [near]).same  # too many
+    assert not judge(right + 1, [near]).same  # too many are off
 
 
 def test_kinds_are_of_integers_alone() -> None:
@@ -257,4 +257,4 @@ def test_what_rounding_moves_counts_where_no_float64_run_says_how_far_off_the_re
     assert moved.normwise >= 1e-4
     assert moved.componentwise >= 1e4
     known = Truth("output", reference, reference.double(), noise=Errors(1e-4, 1e4)).own()[1]
-    assert known.normwise < 1e-5  # its own errors, of 4096 entries, say that rounding does less
+    assert known.normwise < 1e-5  # the reference's own errors, of 4096 entries, say that rounding does less

@@ -1,5 +1,5 @@
-"""What get_inputs() makes all one way: masks of ones, distributions without zeros, the same mask each time; integers that are
-added up; scores beyond a mask's number; buffers and columns that are a little wrong; candidates that raise."""
+"""Data that get_inputs() always makes in one way: masks of ones, distributions without zeros, the same mask each time; integers
+that are added up; scores beyond a mask's number; buffers and columns that are a little wrong; candidates that raise."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_the_float64_run_is_perturbed_only_where_that_is_needed(
     verdict: Compare,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Far from zero a norm in another order is further off than the rule's own bounds: then it is perturbed."""
+    """Far from zero, a norm in another order is further off than the rule's own bounds: then the run is perturbed."""
     asked, run = [], exact.run
 
     def counted(*given: Any) -> Any:
@@ -289,7 +289,7 @@ def test_infs_that_become_nan_by_chance_are_put_elsewhere(
     verdict: Compare,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of these 512 columns one in four passes an Inf on: by one draw few pass, by many all."""
+    """One in four of these 512 columns passes an Inf on: with one draw such a candidate seldom passes, with many always."""
     monkeypatch.setattr(varied, "ELSEWHERE", 60)
     other = f"y = x * 2; z = y[:, {first}:]; z.copy_(torch.where(z.isinf(), torch.nan, z)); return y"
     got, reason, report = verdict("return x * 2", other)

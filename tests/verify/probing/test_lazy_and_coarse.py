@@ -1,4 +1,4 @@
-"""Models that are refused easily: lazy modules, autocast inside a model that returns fp32, and rounding that decides a result."""
+"""Models that are easily refused: lazy modules, autocast inside a model that returns fp32, and rounding that decides a result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mm32.verify.worker.runner import copy_state
 
 
 def test_a_lazy_model_takes_the_references_state() -> None:
-    """Of whichever shape that is, as no shape is known before its first call."""
+    """The state may have any shape, as a lazy model knows none before its first call."""
     reference = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
     lazy = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())
     assert copy_state(lazy, reference.state_dict()) == []

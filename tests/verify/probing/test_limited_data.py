@@ -1,5 +1,5 @@
 """Data with a domain of their own: numbers from 0 to 1, missing values, equal neighbours in order, sequences that have something
-in common; and numbers that a NaN leads to by comparisons."""
+in common; and numbers that comparisons with a NaN lead to."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PROBABILITIES = "[torch.rand(48, 64), torch.rand(48, 64)]"
 MEAN = "m = x.isnan().logical_not(); n = m.sum(1); return torch.where(n > 0, x.nan_to_num(0.0).sum(1) / n.clamp(min=1), 0.0)"
 MISSING = "[torch.randn(64, 32).masked_fill(torch.rand(64, 32) < 0.1, float('nan'))]"
 TIMES = "[torch.randn(32, 64), torch.rand(32, 64).sort(1).values]"
-LATER = "return (x[:, None] * (t[:, None] >= t[..., None])).sum(2)"  # of all that is not earlier
-COMMON = "return (a == b).cumprod(1).sum(1)"  # how long a beginning two sequences share
+LATER = "return (x[:, None] * (t[:, None] >= t[..., None])).sum(2)"  # for each time, the sum of all that is not earlier
+COMMON = "return (a == b).cumprod(1).sum(1)"  # the length of the beginning that two sequences share
 PAIRS = "[(a := torch.randint(0, 9, (32, 64))), torch.where(torch.rand(32, 64) < 0.1, 9 - a, a)]"
 
 
@@ -53,7 +53,7 @@ def test_what_its_own_data_hide_is_different(
         (MEAN, "return x.nanmean(1).nan_to_num(0.0)", MISSING, "x"),
         (LATER, "return x.flip(1).cumsum(1).flip(1).gather(1, torch.searchsorted(t, t))", TIMES, "x, t"),
         (COMMON, "d = (a != b).int(); return torch.where(d.any(1), d.argmax(1), a.shape[1])", PAIRS, "a, b"),
-        # Beside a NaN a rank by counting is another one than by sorting.
+        # Beside a NaN, counting gives another rank than sorting.
         (
             "return (x[:, :, None] > x[:, None]).sum(2).float() / 64",
             "return torch.searchsorted(x.sort(1).values, x).float() / 64",

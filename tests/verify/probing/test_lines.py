@@ -64,16 +64,16 @@ def run() -> tuple[Lines, Callable[..., Any]]:
 
 
 def number(text: str) -> int:
-    """The line of the script that this begins."""
+    """Return the number of the first line of the script that begins with this text."""
     return next(i for i, line in enumerate(SCRIPT.splitlines(), 1) if line.strip().startswith(text))
 
 
 def test_statements_that_no_call_has_run_are_found(run: tuple[Lines, Callable[..., Any]]) -> None:
-    """Not those of functions that were not called, nor what raises, nor parts of a statement over several lines."""
+    """Not counted are functions that were not called, what raises, and parts of a statement over several lines."""
     lines, forward = run
     with lines.watch():
         forward(4)
-    assert lines.never_run() == []  # it was not compared
+    assert lines.never_run() == []  # this call was not compared
     lines.keep()
     expected = [
         (number("return 0"), number("return 0")),
@@ -106,7 +106,7 @@ def test_results_and_errors_are_the_functions_own(run: tuple[Lines, Callable[...
 def test_a_long_loop_is_not_watched_to_its_end(
     run: tuple[Lines, Callable[..., Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then nothing is said of that function."""
+    """Then nothing is said about its function."""
     monkeypatch.setattr(watched, "MOST_EVENTS", 40)
     lines, forward = run
     with lines.watch():

@@ -157,7 +157,7 @@ def test_steps_of_boxes_and_what_belongs_to_them() -> None:
     assert isinstance(kind, torch.Tensor)
     assert torch.equal(of.sort().values, scores.sort().values)
     torch.testing.assert_close(new[:, 2:] - new[:, :2], torch.full((64, 2), 8.0))
-    # Two chains of 32: along each, scores fall as boxes move on.
+    # There are two chains of 32 boxes: along each, scores fall as boxes move on.
     for first in (boxes[0], boxes[32]):
         along = (new - first).mean(-1) / 8
         mine = ((new - first).std(-1) < 1e-4) & (along > -1e-4) & (along < 0.28 * 32)

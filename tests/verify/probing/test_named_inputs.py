@@ -1,4 +1,4 @@
-"""What inputs are in every call, and no probe changes, is named in the verdict's line."""
+"""What inputs have in common in every call, and no probe changes, is named in the verdict's line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_nothing_is_named_where_nothing_is_fixed(verdict: Compare) -> None:
 
 
 def test_a_nan_is_put_into_each_input_by_itself(verdict: Compare) -> None:
-    """Of six the fifth has no guard; of vectors among others one."""
+    """The fifth of six inputs has no guard; then one of two vectors beside a matrix has none."""
     guarded = "return torch.stack([torch.nan_to_num(t) for t in (a, b, c, d, e, f)]).sum(0)"
     five = "return torch.stack([t if i == 4 else torch.nan_to_num(t) for i, t in enumerate((a, b, c, d, e, f))]).sum(0)"
     inputs = "[torch.randn(24, 32) for _ in range(6)]"

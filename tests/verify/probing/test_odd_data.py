@@ -80,7 +80,7 @@ def test_only_what_is_all_ones_or_all_zeros_is_flipped() -> None:
 
 
 def test_rows_of_zeros_and_odd_rows_do_not_meet() -> None:
-    """A shortcut that looks at all of its data first, and takes the long way where any of them are odd, must not be warned."""
+    """If they met, one would warn a shortcut that looks at all data first and takes the long way where any are odd."""
     given = torch.randn(12, 64)
     (zeros,) = variations.fill("zero rows", [given], torch.Generator().manual_seed(0))
     (odd,) = variations.fill("odd rows", [given], torch.Generator().manual_seed(0))
@@ -92,9 +92,8 @@ def test_rows_of_zeros_and_odd_rows_do_not_meet() -> None:
     assert odd.unique().numel() == odd.numel()
 
 
-# A place among equal entries is anybody's: this one finds another than torch.topk, from the far end.
 def test_shifted_statistics_of_graded_data_are_honest() -> None:
-    """Variances in one pass, of data shifted by their first entry, whatever the scales that are drawn."""
+    """Variances in one pass, of data shifted by their first entry, are right whatever scales are drawn."""
     own = torch.rand(16, 2048, generator=torch.Generator().manual_seed(1))
     for seed in range(40):
         x = variations.fill("graded", [own], torch.Generator().manual_seed(seed))[0]
@@ -107,6 +106,7 @@ def test_shifted_statistics_of_graded_data_are_honest() -> None:
     assert variations.fill("graded", [torch.tensor(2.0)], torch.Generator().manual_seed(1)) != [None]
 
 
+# Any place among equal entries is right: the candidate finds another one than torch.topk, from the far end.
 def test_ties_may_be_decided_otherwise(verdict: Callable[..., tuple[str, str, Any]]) -> None:
     right = "v = x.topk(4); return v.values, v.indices"
     got, reason, _ = verdict(right, "v = x.flip(1).topk(4); return v.values, 511 - v.indices")
@@ -115,7 +115,7 @@ def test_ties_may_be_decided_otherwise(verdict: Callable[..., tuple[str, str, An
 
 
 IN_ORDER = "s = torch.zeros_like(x[:, 0])\n        for i in range(x.shape[1]): s = s + x[:, i]\n        return s"
-HONEST = {  # forward of both, inputs, and what is made at the start
+HONEST = {  # forward of both, inputs, and what __init__ makes
     "tanh by sigmoid": (
         "return self.c(x).tanh()",
         "return 2 * torch.sigmoid(2 * self.c(x)) - 1",
@@ -191,7 +191,7 @@ STATE = "self.register_buffer('n', torch.zeros(())); self.register_buffer('m', t
 MEAN = "self.n += 1; self.m.lerp_(x.mean(0), 0.1); return x - self.m"
 
 
-@pytest.mark.parametrize("until", [3, 9])  # from 9 on it is the longer row that tells
+@pytest.mark.parametrize("until", [3, 9])  # from 9 on, the longer row of calls shows it
 def test_state_has_to_move_at_every_call(until: int, verdict: Callable[..., tuple[str, str, Any]]) -> None:
     lazy = MEAN.replace("self.m.lerp_(x.mean(0), 0.1)", f"self.m.lerp_(x.mean(0), 0.1 if self.n < {until} else 0.0)")
     got, reason, report = verdict(MEAN, lazy, init=STATE)

@@ -1,4 +1,4 @@
-"""Data of which few rows are unlike the others, which a look at a sample of rows misses; their rows are judged by themselves."""
+"""Data with few rows unlike the others, which a look at a sample of rows misses; these rows are judged by themselves."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_vectors_have_rare_entries() -> None:
 
 
 def test_an_odd_row_is_judged_by_itself() -> None:
-    """As where rounding may move single entries far, and a row of smaller numbers is off by a thousandth."""
+    """Else, where rounding may move single entries far, a row of smaller numbers may be off by a thousandth."""
     exact = torch.randn(8192, 64, dtype=torch.float64)
     exact[77] *= 0.05
     got = exact.float()

@@ -1,4 +1,4 @@
-"""Integers that get_inputs draws become others of the same range, and none of another one."""
+"""Integers that get_inputs draws become others, which stay in the range that they were drawn from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUMBERS = Numbers(frozenset({500, 7}), frozenset({0, 3, 40}))
 
 
 def redrawn(name: str, make, seed: int = 0):
-    """What `make` makes while a variation changes integers, and the mode."""
+    """Return what `make` makes while a variation changes integers, and the mode that changed them."""
     choose = choice(name, NUMBERS, seed)
     assert choose is not None
     torch.manual_seed(0)
@@ -167,7 +167,7 @@ def test_ties_that_only_fp32_makes_are_not_asked_for(verdict: Compare) -> None:
 
 
 def test_probabilities_that_underflow_are_ties(verdict: Compare) -> None:
-    """In fp32 many scores, times 100, have the probability 0: which of these is the third is anybody's."""
+    """In fp32, many scores times 100 have the probability 0: any of these may be the third."""
     got, reason, report = verdict(
         "return x.softmax(-1).topk(3).indices", "return x.topk(3).indices", "[torch.randn(16, 32)]"
     )

@@ -1,4 +1,4 @@
-"""docs/same.md names every probe that there is: in a row of its tables, or in what a row says of further ones."""
+"""docs/same.md names every probe: in a row of its tables, or in what a row says about further ones."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_data_of_all_sizes_are_right_in_fp32(name: str) -> None:
 
 
 def test_a_sum_in_order_is_right_where_few_rows_are_peaked() -> None:
-    """Of one row, which is a peaked one: were the others 2^-24 of the largest, such a sum would drop about half of them."""
+    """A has one row, a peaked one: if the other entries were 2^-24 of the largest, such a sum would drop about half of them."""
     from support.verify.contraction import Wrap, contraction
 
     k = 8192
@@ -205,7 +205,7 @@ def test_a_sum_in_order_is_right_where_few_rows_are_peaked() -> None:
 
 
 def test_each_probe_of_own_data_begins_with_them(verdict: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one made of them is not the next one's: a peaked row that became a large one too would be all of the result's size."""
+    """One does not start from what another made: a peaked row that also became large would be all of the result's size."""
     made: dict[str, list[Tensor]] = {}
     own: list[list[Tensor]] = []
     probe_data, own_inputs = ProductProbes._probe_data, Comparison.own_inputs
@@ -227,7 +227,7 @@ def test_each_probe_of_own_data_begins_with_them(verdict: Compare, monkeypatch: 
     assert found == "SAME", why
     for name, most in (("peaked", (256 // 64, 512 // 64)), ("rare rows", (MOST_RARE, MOST_RARE))):
         a, b = made[name]
-        # Of none of the script's own data is more changed than the probe's few rows.
+        # From one draw of the script's own data, no more than the probe's few rows differ.
         changes = [(int((a != x).any(1).sum()), int((b != y).any(0).sum())) for x, y in own]
         assert min(changes) <= most, name
         assert min(changes) >= (1, 1)

@@ -1,4 +1,4 @@
-"""Numbers that a call draws by themselves: the rare ones are drawn too."""
+"""Single numbers that a call draws: the rare ones are drawn too."""
 
 from __future__ import annotations
 

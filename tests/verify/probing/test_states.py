@@ -281,7 +281,7 @@ def test_generators_are_seeded_whatever_a_script_puts_in_the_place_of_the_functi
             True,
         ),
         ("return x @ self.l.weight.sum(0) + self.l.bias.sum()", False),
-        # by the version of the weight, which a change in place raises
+        # It looks at the version of the weight, which a change in place raises.
         (
             "k = (self.l.weight.data_ptr(), self.l.weight._version)\n"
             "        if getattr(self, 'k', None) != k: self.k, self.w = k, self.l.weight.sum(0).detach()\n"

@@ -1,5 +1,5 @@
-"""Symmetric and triangular matrices stay such, and are others than chance draws: rows without neighbours, eigenvalues of both
-signs, multiples of the identity."""
+"""Symmetric and triangular matrices stay such, and become ones that chance does not draw: rows without neighbours, eigenvalues of
+both signs, multiples of the identity."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ HISTOGRAM = (
 )
 REMEMBERED = "self.k = self.i = torch.zeros(1)"
 KNOWN_AGAIN = "self.k, self.i = (self.k, self.i) if i[:4].equal(self.k) else (i[:4].clone(), i.clone()); "
-# Right and wrong forward, inputs, arguments, what is made at the start, and the probe that shows it.
+# The right and the wrong forward, inputs, arguments, what __init__ makes, and the probe that shows the wrong one.
 SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
     "a product of numbers below 1": (
         "return x.cumprod(1)",
@@ -471,7 +471,7 @@ def test_where_a_nan_was_seen_one_is_right_and_numbers_are_judged_as_ever() -> N
 
 
 def test_no_exception_takes_a_wrong_answer_to_infs_back(verdict: Compare) -> None:
-    """NaN in place of the first Inf that comes, and an exception at the next one."""
+    """The candidate returns NaN in place of the first Inf that comes, and raises at the next one."""
     wrong = (
         "self.n = getattr(self, 'n', 0) + bool(x.isinf().any())\n"
         "        if self.n > 1 and bool(x.isinf().any()): raise ValueError('no')\n"
@@ -534,7 +534,7 @@ def test_what_an_input_of_few_values_was_is_said(verdict: Compare) -> None:
 
 
 def test_what_integers_texts_and_numbers_were_is_said(verdict: Compare) -> None:
-    """Of a fraction, which may be any, nothing is said."""
+    """Nothing is said about a fraction, which may be any."""
     right = "return torch.where(k[:, None] == 0, x, -x) * (2 if how == 'a' else n) + f"
     inputs = (
         "[torch.randn(16, 64), torch.randint(0, 2, (16,)), __import__('random').choice(['a', 'bc']), "
@@ -695,7 +695,7 @@ def test_a_nan_stands_in_one_matrix_at_a_time() -> None:
     for name, some in (("a NaN in a third input", given[:3]), ("a NaN in a later input", [given[0], *given[2:]])):
         with pytest.raises(contents.CannotVary, match=r"^$"):
             variations.fill(name, some, generator())
-    vector = _later(given, 0)[1]  # by itself
+    vector = _later(given, 0)[1]  # the vector gets one by itself
     assert int(vector.isnan().sum()) == 1
 
 
@@ -747,7 +747,7 @@ def test_a_straight_through_estimator_is_what_it_lets_through() -> None:
     with StraightThrough() as mode:
         assert all(torch.equal(form(), y) for form in forms)
         assert mode.found == len(forms)
-        # Of other memory, or written to in between, it is a sum like any other.
+        # With other memory, or with memory that was written to in between, it is a sum like any other.
         assert bool((other + (y - x))[1].isnan())
         assert bool((x + (y - x.clone()))[1].isnan())
         assert bool(torch.add(x, y - x, alpha=2)[1].isnan())
@@ -763,7 +763,7 @@ def test_an_answer_without_the_straight_through_estimator(
     of_nan: str,
     same: str,
 ) -> None:
-    """Right is what the estimator lets through, and of a NaN no other number."""
+    """What the estimator lets through is right; for a NaN no other number is."""
     right = "return x + (torch.where(x >= 0, 1.0, -1.0) - x).detach()"
     other = f"return torch.where(x >= 0, 1.0, torch.where(x < 0, -1.0, {of_nan}))"
     got, reason, _ = verdict(right, other)
@@ -794,7 +794,7 @@ def test_plain_tensors_are_found_by_name_and_put() -> None:
     assert sorted(found) == ["blocks.0.0.bias", "blocks.0.0.weight", "blocks.0.1.w", "inner.own", "scale"]
     kept: list[str] = []
     changed = states.turn(found, generator(), kept)
-    assert sorted(changed) == sorted(name for name in found if name != "inner.own")  # of fewer entries than four
+    assert sorted(changed) == sorted(name for name in found if name != "inner.own")  # it has fewer than four entries
     assert kept == ["tensors that are neither parameters nor buffers (inner.own) other than they are"]
     assert plain.put(other, changed) == []
     assert all(torch.equal(plain.tensors(other)[name], t) for name, t in changed.items())
@@ -838,7 +838,7 @@ def test_an_attribute_may_be_named_as_a_method_is() -> None:
 def test_nan_is_right_where_the_float64_run_has_it() -> None:
     right = torch.randn(16, 64)
     exact64 = right.double()
-    right[3], exact64[3] = 0.0, torch.nan  # attention in one kernel, of a row of NaN
+    right[3], exact64[3] = 0.0, torch.nan  # what attention in one kernel makes of a row of NaN
     got = right.clone()
     got[3] = torch.nan
     assert judge(got, [Truth("output", right, exact64)]).same

@@ -15,14 +15,14 @@ import pytest
 import mm32.verify
 
 PACKAGE = Path(mm32.verify.__file__).parent
-ASIDE = ("worker", "batch", "html")  # what runs beside a candidate, and what stands on top of it all
+ASIDE = ("worker", "batch", "html")  # what runs beside a candidate (worker), and what stands on top of it all
 TRUSTED = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in ASIDE)
 EXCHANGE = {f"exchange.{name}" for name in ("wire", "memory", "handover")}
 WORKER = sorted(path.stem for path in (PACKAGE / "worker").glob("*.py"))
 
 
 def imports(path: Path) -> set[str]:
-    """The modules of mm32.verify that a file imports, anywhere in it, named from the package: `report`, `worker.main`."""
+    """Return the modules of mm32.verify that a file imports anywhere, named from the package: `report`, `worker.main`."""
     inside = ["mm32", "verify", *path.relative_to(PACKAGE).with_suffix("").parts[:-1]]
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -69,7 +69,7 @@ def test_the_trusted_side_only_starts_the_programs_of_the_workers(path: Path) ->
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "html").glob("*.py")), ids=lambda path: path.stem)
 def test_pages_are_made_of_records_alone(path: Path) -> None:
-    """What makes HTML runs nothing and asks no process."""
+    """The code that makes HTML runs nothing and asks no process."""
     assert {name for name in imports(path) if not name.startswith("html")} <= {
         "judging.picture",
         "text",
@@ -94,7 +94,7 @@ def test_the_references_program_is_the_one_that_shares_the_workers_code() -> Non
 
 
 def loaded(code: str) -> set[str]:
-    """The modules of mm32.verify in a new interpreter after `code`."""
+    """Return the modules of mm32.verify that a new interpreter has loaded after `code`."""
     show = "print(*(name for name in sys.modules if name.startswith('mm32.verify.')))"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; {code}; {show}"], capture_output=True, text=True, check=True
@@ -109,7 +109,7 @@ def test_what_a_candidates_process_has_loaded() -> None:
 
 
 def test_a_call_of_the_package_names_its_function() -> None:
-    """And the package is otherwise one as any: imported, reloaded, looked into."""
+    """Otherwise the package is like any other: it can be imported, reloaded, and looked into."""
     for calling in (lambda: mm32.verify("a.py", "b.py"), lambda: mm32.verify(reference="a.py"), mm32.verify):
         with pytest.raises(TypeError, match=r"call mm32\.verify\.verify\(reference, candidate\)"):
             calling()

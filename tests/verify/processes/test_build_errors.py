@@ -170,7 +170,7 @@ def test_an_extension_is_built_and_is_the_same(run: Run) -> None:
 
 @pytest.mark.compiler
 def test_an_extension_that_does_not_compile_shows_its_first_error(run: Run) -> None:
-    # No headers: they take seconds to compile, and what is missing without them are later errors.
+    # Without headers, which take seconds to compile; the errors about what is then missing come later.
     source = extension("int gemm() {\n    flaot sum = 0;\n    return sum;\n}").replace("#include <", "// <")
     report = run(source, trials=1, timeout=240.0)
     assert report.verdict is Verdict.NOT_BUILT

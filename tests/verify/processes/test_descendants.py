@@ -1,4 +1,4 @@
-"""Which processes are below one."""
+"""Finding the processes below a process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from mm32.verify.processes import descendants, supervisor
 from mm32.verify.processes.process import WorkerProcess
 
-# Starts a process in a thread, which starts one itself; says so, and waits for the end of its input.
+# Starts a process from a thread; that process starts another one. Then says so, and waits for the end of its input.
 TREE = """
 import subprocess, sys, threading
 def start():
@@ -55,7 +55,7 @@ def test_they_are_those_of_all_threads_and_what_these_started(
     found = descendants.below(tree.pid)
     give_up = time.monotonic() + 10
     while found[-1].name() == "sh" and time.monotonic() < give_up:
-        time.sleep(0.01)  # forked, and not yet sleep
+        time.sleep(0.01)  # the child is forked, and not yet sleep
     assert [process.name() for process in found] == ["sh", "sleep"]
     assert {process.pid for process in found} == {
         process.pid for process in psutil.Process(tree.pid).children(recursive=True)
@@ -63,7 +63,7 @@ def test_they_are_those_of_all_threads_and_what_these_started(
 
 
 def test_what_a_supervisor_that_was_killed_leaves_behind_is_ended(tree: subprocess.Popen[bytes]) -> None:
-    """Though a look at it in between finds nothing below it."""
+    """This holds though a look at the supervisor in between finds nothing below it."""
     worker = WorkerProcess.__new__(WorkerProcess)
     worker._below = []
     worker.launched = SimpleNamespace(supervisor=tree.pid, lost=True, end=lambda: None)  # type: ignore[assignment]
@@ -88,17 +88,17 @@ def test_a_process_that_has_ended_has_none(listed: bool, monkeypatch: pytest.Mon
 def test_a_process_descends_from_what_its_chain_of_parents_reaches() -> None:
     assert supervisor._descends(30, 1, {30: 20, 20: 10, 10: 1})
     assert not supervisor._descends(30, 1, {30: 20, 20: 0})
-    assert not supervisor._descends(30, 1, {30: 20, 20: 30})  # numbers given out again
+    assert not supervisor._descends(30, 1, {30: 20, 20: 30})  # process numbers were given out again
 
 
 def test_a_process_whose_parent_ended_meanwhile_is_looked_at_again() -> None:
-    gone = 2**22 + 1  # above what the system gives out
+    gone = 2**22 + 1  # a process number above those that the system gives out
     assert supervisor._descends(os.getpid(), os.getppid(), {os.getpid(): gone})
     assert not supervisor._descends(gone, os.getppid(), {gone: gone - 1})
 
 
 def test_a_list_of_children_that_leaves_one_out_once_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the system's does where another is reaped meanwhile: once in some 20 000 readings of one who forks all the time."""
+    """The system's list does so where another child is reaped meanwhile: once in some 20 000, if a process forks all the time."""
     readings = [{11, 12}, {11}, {11, 12}, {11, 12}]
     monkeypatch.setattr(descendants, "_read_children", lambda pid: readings.pop(0))
     assert descendants._children(1) == {11, 12}

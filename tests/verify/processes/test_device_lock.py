@@ -1,4 +1,4 @@
-"""Verifications at the same time: comparing beside each other, measuring alone."""
+"""Verifications at the same time: they compare beside each other, and measure alone."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def test_a_stream_of_those_that_compare_does_not_starve_the_one_that_waits_to_me
         assert lock.acquire_exclusive(patience=20)
         during = len(reads.read_text())
         time.sleep(0.5)
-        assert len(reads.read_text()) == during  # and measures alone
+        assert len(reads.read_text()) == during  # it measures alone
         lock.release()
-        while len(reads.read_text()) < during + 3:  # then they go on
+        while len(reads.read_text()) < during + 3:  # then the readers go on
             assert all(reader.poll() is None for reader in readers)
             time.sleep(0.05)
     finally:
@@ -148,7 +148,7 @@ def test_a_file_system_without_locks_means_no_turns(tmp_path: Path, monkeypatch:
 def test_who_waits_to_measure_goes_between_two_steps_of_another_verification(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    """It does not wait until all is compared, and what it takes is not taken from the probes' time."""
+    """It does not wait until all is compared, and its time does not count as the probes' time."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     for name, script in (("Model", REFERENCE), ("ModelNew", RIGHT)):
@@ -172,7 +172,7 @@ def test_who_waits_to_measure_goes_between_two_steps_of_another_verification(
     def told(session: Session, doing: str) -> None:
         if doing.startswith(stage) and not begun.is_set():
             begun.set()
-            time.sleep(0.3)  # until it waits
+            time.sleep(0.3)  # until the other one waits
         at(session, doing)
 
     monkeypatch.setattr(Session, "at", told)

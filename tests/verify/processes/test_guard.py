@@ -1,4 +1,4 @@
-"""What is done from outside to the reference's process and to the scripts is seen, put right, and told."""
+"""What is done from outside to the reference's process and to the scripts is noticed, put right, and reported."""
 
 from __future__ import annotations
 
@@ -77,15 +77,18 @@ def test_it_is_looked_after_when_the_candidate_is_paused(reference: WorkerProces
             assert stopped
             assert psutil.Process(candidate.pid).status() == psutil.STATUS_STOPPED
             assert reference.disturbed == ["had its priority changed from outside"]
-        candidate.ask("load", path=str(tmp_path / "reference.py"), class_name="Model", kernel=None)  # it goes on
+        # It goes on after the pause.
+        candidate.ask("load", path=str(tmp_path / "reference.py"), class_name="Model", kernel=None)
     finally:
         candidate.close()
 
 
 @pytest.mark.parametrize("role", ["null", "reference"])
 def test_no_look_at_a_worker_falls_into_a_window(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A candidate's processes are counted often, the reference's seldom. Counted while a window is timed, identical code was
-    called SLOWER, 4 ms of a window of 25."""
+    """A candidate's processes are counted often, the reference's seldom.
+
+    When they were counted while a window was timed, identical code was called SLOWER, by 4 ms in a window of 25 ms.
+    """
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(process, "WATCH_INTERVAL", 0.0)
     monkeypatch.setattr(process, "COUNT_INTERVAL", 0.0)

@@ -1,4 +1,4 @@
-"""Large tensors handed over without a way through the host: what passes, what is refused, what a worker can do about it.
+"""Large tensors handed over without going through the host: what passes, what is refused, what a worker can do about it.
 
 Memory of the host stands in for a card's, behind the same interface (memory.Region); tests/verify/test_on_gpu.py has a card's.
 """
@@ -36,7 +36,7 @@ def _little_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def answered(*answers: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[Channel]:
-    """The tool's end of a connection whose other end gives these answers, one to each request."""
+    """Yield the tool's end of a connection whose other end gives these answers, one to each request."""
     ours, theirs = socket.socketpair()
 
     def work() -> None:
@@ -137,7 +137,7 @@ def test_forged_descriptions_are_refused_before_any_memory_is_made(
 
 @pytest.mark.parametrize(("op", "device"), [("build", CPU), ("echo", None)])
 def test_what_was_not_asked_for_is_refused(op: str, device: torch.device | None) -> None:
-    """Of a request whose answers have no tensors, and where there is no card."""
+    """Tensors on a card are refused for a request whose answers have no tensors, and where there is no card."""
     with answered(lambda request: {"on_card": [[0, META]]}) as channel:
         channel.device = device
         with pytest.raises(wire.ProtocolError, match="not asked for"):
@@ -149,7 +149,7 @@ DESCRIBED = {"value": {"tensor": 0}, "on_card": [[0, META]]}
 
 def test_what_a_worker_does_not_write_is_poison() -> None:
     def late(request: dict[str, Any]) -> dict[str, Any]:
-        # Half of what it has described.
+        # It writes half of what it has described.
         handover.put([torch.ones(32, 32)], request["size"], request["descriptors"][0], CPU)
         return {}
 
@@ -206,7 +206,7 @@ def test_memory_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def second(size: int, device: torch.device) -> memory.Region:
         calls.append(size)
-        if len(calls) == 3:  # the request's, at both ends; then the answer's
+        if len(calls) == 3:  # two calls are for the request, at both ends; the third is for the answer
             raise RuntimeError("cuMemAddressReserve: out of memory (2)")
         return reserve(size, device)
 
@@ -227,7 +227,7 @@ def test_memory_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_memory_of_the_card_is_given_back_where_it_matters(
     monkeypatch: pytest.MonkeyPatch, left: int, reserved: int, size: int, freed: bool
 ) -> None:
-    """Of a card of 100 GB, `left` are free, and of those `reserved` here 10 are used."""
+    """Of a card's 100 GB, `left` are free. This process has `reserved`, and uses 10 of these."""
     calls: list[int] = []
     monkeypatch.setattr(handover, "_mem_get_info", lambda _: (left, 100))
     monkeypatch.setattr(handover, "_memory_reserved", lambda _: reserved)
@@ -270,7 +270,7 @@ def test_tensors_come_to_lie_beside_those_of_the_reference() -> None:
     assert got[0].device.type == "meta"
     assert got[1]["x"].tolist() == [1, 1, 1]
     assert got[2] == 2.5
-    for other in ([torch.ones(2)], [torch.ones(3), {"x": torch.ones(3)}, 1]):  # built differently, of another shape
+    for other in ([torch.ones(2)], [torch.ones(3), {"x": torch.ones(3)}, 1]):  # another structure, another shape
         assert wire.beside(other, right)[0].device.type == "cpu"
 
 
@@ -278,11 +278,14 @@ def test_tensors_come_to_lie_beside_those_of_the_reference() -> None:
 
 
 class OnCard(torch.Tensor):
-    """Stands for a tensor on a card. What is made of one is one. `wrong` gets what a card would refuse, an operator on one and on
-    a tensor of the host, and what would be slow, a copy of more than a few entries to the host."""
+    """Stands for a tensor on a card. What is made from one is one as well.
+
+    `wrong`: what a card would refuse (an operator on such a tensor and on one of the host), and what would be slow (a copy of
+    more than a few entries to the host).
+    """
 
     wrong: ClassVar[list[str]] = []
-    # Windows and what is kept of them are on the card by themselves; a map's cells and its codes are few.
+    # Functions that may do so: windows and what is kept of them are on a real card anyway; a map's cells and codes are few.
     FINE: ClassVar[set[str]] = {"window", "judge_all", "_drawn", "codes", "buffer_of"}
 
     @classmethod
@@ -318,8 +321,10 @@ def test_what_stands_for_a_card_tells_what_a_card_would_refuse() -> None:
 
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Verifications hand over all tensors of a page and more; the bytes of each passage. What the tool does with them would do on
-    a card."""
+    """Let verifications hand over all tensors of a page or more, and yield the bytes of each passage.
+
+    Afterwards, fail if the tool did with them what would not do on a card.
+    """
     monkeypatch.setattr(session, "card", lambda: CPU)
     sizes: list[int] = []
     fill, own, changed = handover.Passage.fill, handover.Passage.own, pieces.changed
@@ -330,7 +335,8 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     monkeypatch.setattr(handover.Passage, "fill", counted)
     monkeypatch.setattr(handover.Passage, "own", lambda self: [t.as_subclass(OnCard) for t in own(self)])
-    monkeypatch.setattr(pieces, "changed", lambda function, t: changed(function, t).as_subclass(type(t)))  # its device
+    # What is computed by pieces is on the same device.
+    monkeypatch.setattr(pieces, "changed", lambda function, t: changed(function, t).as_subclass(type(t)))
     OnCard.wrong.clear()
     yield sizes
     assert not OnCard.wrong, OnCard.wrong[0]

@@ -39,16 +39,15 @@ def constructed(draws: KeptDraws | None, seed: int, bias: float = 0.0) -> tuple[
 
 @pytest.mark.usefixtures("small")
 def test_constructions_are_as_they_would_be_without() -> None:
-    """Also what is drawn after and between what is kept, with another seed, and with another argument."""
+    """This includes what is drawn after and between kept draws, with another seed, and with another argument."""
     draws = KeptDraws()
     for seed, bias in ((1, 0.0), (1, 0.0), (1, 0.0), (2, 0.0), (1, 3.0), (1, 3.0), (1, 3.0), (1, 0.0)):
         ours, after = constructed(draws, seed, bias)
         right, right_after = constructed(None, seed, bias)
         assert all(torch.equal(a, b) for a, b in zip(ours, right, strict=True))
         assert torch.equal(after, right_after)
-    assert (
-        len(draws._kept) == 4
-    )  # two of one.weight and two.weight, which has two draws, one of which depends on the bias
+    # One draw of one.weight and three of two.weight, which is drawn twice, the second time with either bias.
+    assert len(draws._kept) == 4
 
 
 @pytest.mark.usefixtures("small")

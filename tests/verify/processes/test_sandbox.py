@@ -32,7 +32,7 @@ MODULE = "\nclass ModelNew(__import__('torch').nn.Module): pass\n"
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
-    """Start a candidate that has loaded a script with this source."""
+    """Yield a function that starts a candidate and lets it load a script with this source."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     workers = []
 
@@ -50,7 +50,7 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[
 
 
 def printed(worker: WorkerProcess) -> Any:
-    """The JSON that a worker has printed, once it is there."""
+    """Return the JSON that a worker has printed, once it is there."""
     give_up = time.monotonic() + 10
     while time.monotonic() < give_up:
         with contextlib.suppress(ValueError):
@@ -155,7 +155,7 @@ def test_every_level_works(
     found, worker = look(start, tmp_path)
     assert found["writes home"] == "1"
     assert found["memory of the tool"] in ("PermissionError", "FileNotFoundError")
-    # What the system refused is not claimed, and what is claimed is so.
+    # What the system refused is not claimed, and what is claimed is true.
     assert (sandbox.USER in worker.isolation) == (found["user"] != os.getuid())
     assert (sandbox.PID_NAMESPACE in worker.isolation) == (found["parent"] == 1)
     assert (sandbox.VIEW in worker.isolation) == (found["writes outside"] == "OSError")
@@ -169,7 +169,7 @@ def test_a_level_that_does_not_work_out_is_given_up(
     start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = launch.needed
-    # Which only root reads.
+    # Only root can read /proc/1/mem.
     monkeypatch.setattr("mm32.verify.processes.process.needed", lambda: [*usual(), "/proc/1/mem"])
     worker = start("print('1')")
     assert sandbox.USER not in worker.isolation
@@ -180,7 +180,7 @@ def test_a_level_that_does_not_work_out_is_given_up(
 def test_a_folder_that_an_attempt_gave_to_another_user_is_taken_back(
     start: Callable[..., WorkerProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A container or chroot without mounts, Python below a home folder: another user is tried, and cannot read it.
+    # As in a container or chroot without mounts, with Python below a home folder: another user is tried, and cannot read it.
     usual = launch.needed
     monkeypatch.setattr("mm32.verify.processes.process.needed", lambda: [*usual(), "/proc/1/mem"])
     monkeypatch.setattr(launch, "LEVELS", tuple(chosen for chosen in LEVELS if not chosen[1]))
@@ -197,7 +197,7 @@ def test_where_cuda_does_not_start_less_is_confined(
     """As if this machine had a GPU: CUDA is tried at every level but the last, and starts at none."""
     monkeypatch.setattr(launch, "_has_cuda", lambda: True)
     monkeypatch.setattr(launch, "_works", {})
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # a worker that is to see none is not tried
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # CUDA is not tried for a worker that is to see no GPU
     worker = start("print('1')")
     assert worker.isolation == [sandbox.CAPABILITIES]
     assert printed(worker) == 1
@@ -265,7 +265,7 @@ def test_a_system_without_descriptors_of_processes(
 
 
 def living(worker: WorkerProcess) -> set[int]:
-    """The worker's processes, without the dead ones, which its supervisor takes away at any time."""
+    """Return the ids of the worker's processes, without dead ones, which its supervisor takes away at any time."""
     found = set()
     for one in worker._members():
         with contextlib.suppress(psutil.Error):
@@ -299,10 +299,10 @@ def test_a_process_that_flees_by_forking_is_stopped_and_ended(
             before, later = set(), living(worker)
             give_up = time.monotonic() + 2
             while later != before and time.monotonic() < give_up:
-                time.sleep(0.1)  # one that was about to end ends, and a look just then may miss its child
+                time.sleep(0.1)  # a process that was about to end ends, and a look just then may miss its child
                 before, later = later, living(worker)
-            assert later == before  # what forks on is never the same for long
-            assert len(later) >= 2  # the worker, and one that flees, perhaps in the middle of it
+            assert later == before  # if something still forked, these would not stay the same
+            assert len(later) >= 2  # the worker, and a process that flees by forking, perhaps in the middle of a fork
             break
     else:
         pytest.fail("it was never stopped")
@@ -314,7 +314,7 @@ def test_nothing_outlives_a_tool_that_is_killed(write: Write) -> None:
     mark = f"mm32-test-{os.getpid()}-orphan"
     candidate = write("c.py", DAEMONS.format(mark=mark).replace("print(1)", "time.sleep(1000)"))
     code = "import sys; from mm32.verify import verify; verify(sys.argv[1], sys.argv[2])"
-    environment = {**os.environ, "TMPDIR": str(candidate.parent)}  # where its folders stay behind
+    environment = {**os.environ, "TMPDIR": str(candidate.parent)}  # its folders stay behind there
     arguments = [sys.executable, "-c", code, str(write("r.py", REFERENCE)), str(candidate)]
     tool = subprocess.Popen(arguments, env=environment)
     give_up = time.monotonic() + 60
@@ -386,7 +386,7 @@ def test_the_second_verification_imports_nothing_anew(start: Callable[..., Worke
     server = launch.shared().process.pid
     second = start("import sys, json\nprint(json.dumps('torch' in sys.modules))")
     assert launch.shared().process.pid == server
-    # The process between, which forks the supervisor, ends once it has said so.
+    # The process in between, which forks the supervisor, ends once it has reported that.
     give_up = time.monotonic() + 10
     while time.monotonic() < give_up and parents(first, second) != {server}:
         time.sleep(0.01)

@@ -78,7 +78,7 @@ def test_nan_bits_empty_and_scalar_tensors() -> None:
 
 
 def test_one_entry_with_any_stride() -> None:
-    """As a slice of one row has: it is contiguous, but no view of its bytes can be taken."""
+    """A slice of one row may be such a tensor: it is contiguous, but no view of its bytes can be taken."""
     table = torch.arange(99.0).reshape(3, 33)
     one = table[1:2, 5]
     assert one.stride() == (33,)
@@ -168,7 +168,7 @@ def test_tensors_travel_in_a_file(trusted: bool) -> None:
     assert [(t.shape, t.stride(), t.dtype) for t in got] == [(t.shape, t.stride(), t.dtype) for t in sent]
     assert all(torch.equal(a, b) for a, b in zip(got, sent, strict=True))
     assert all(t.data_ptr() % 64 == 0 for t in got[:2]) or not trusted
-    got[1][0, 0] = 7  # one's own, whoever wrote the file
+    got[1][0, 0] = 7  # the tensor is the reader's own, whoever wrote the file
     assert float(got[1][0, 0]) == 7
 
 

@@ -13,7 +13,7 @@ from support.verify import reports as support
 
 pytestmark = pytest.mark.browser
 
-# Elements that stick out of the window, but for those in boxes of their own that scroll.
+# Elements that stick out of the window, except those in boxes of their own that scroll.
 OUTSIDE = """[...document.querySelectorAll("main *, #theme")]
   .filter((one) => !one.closest(".scroll > *, .code > *, svg > *"))
   .filter((one) => { const r = one.getBoundingClientRect();
@@ -87,7 +87,7 @@ def test_a_page_opens_quietly_and_fits(chromium: browser.Browser, folder: Path, 
 
 
 def test_the_test_itself_sees_what_a_page_may_not_do(chromium: browser.Browser, folder: Path) -> None:
-    """Markup that had got through would be stopped by the policy, and heard of."""
+    """The policy would stop markup that had got through, and this test would see that."""
     evil = folder / "evil.html"
     inside = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\"><p style='width:900px'>w</p><main>"
     evil.write_text((folder / "right.html").read_text(encoding="utf-8").replace("<main>", inside), encoding="utf-8")

@@ -115,8 +115,10 @@ class Parsed(HTMLParser):
 
 
 def check(page: str) -> Parsed:
-    """What holds for every page: known elements, no handler, nothing from outside, only printable text, a policy of its own
-    content's hashes."""
+    """Check what holds for every page: known elements, no handler, nothing from outside, only printable text.
+
+    Its policy has the hashes of its own content. Return the parsed page.
+    """
     parsed = Parsed(page)
     assert {tag for tag, _ in parsed.tags} <= TAGS
     for _, attributes in parsed.tags:
@@ -258,7 +260,7 @@ def test_windows_of_one_call_are_told() -> None:
 
 
 def test_other_ways_of_running_the_reference() -> None:
-    """What records of batches have beside "timing"."""
+    """Records of batches have these besides "timing"."""
     others = {
         "compile": {**support.timed(ratio=1.5), "verdict": "FASTER", "note": ""},
         "tf32": {**support.timed(ratio=0.5), "verdict": "SLOWER", "note": "<noisy>"},
@@ -337,7 +339,7 @@ def test_records_of_other_schemas_are_refused() -> None:
 
 
 def pixels(png: bytes) -> tuple[int, int, list[list[tuple[int, ...]]]]:
-    """A palette image's colours, row by row; checksums are checked."""
+    """Return a palette image's width, its height, and its colours row by row, after checking its checksums."""
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     parts, at = {}, 8
     while at < len(png):

@@ -46,7 +46,7 @@ def codes(made: dict[str, Any]) -> torch.Tensor:
 
 
 def plainly(got: torch.Tensor, truth: Truth, made: dict[str, Any]) -> torch.Tensor:
-    """The map's codes by a loop over its cells."""
+    """Return the map's codes, found by a loop over its cells."""
     ratio = (got.double() - truth.exact).abs() / (
         (truth.exact.abs() + truth.exact.square().mean().sqrt()) * U * truth.own()[1].componentwise
     )
@@ -237,7 +237,7 @@ def test_the_first_output_is_drawn_or_else_the_first_that_differs(tmp_path: Path
     (tmp_path / "reference.py").write_text(REFERENCE)
     for body, of, same in (
         ("return torch.relu(A.T @ B.T)", "trial 1", True),
-        ("return A.T @ B.T", "probe randn", False),  # of positive data there is nothing below zero
+        ("return A.T @ B.T", "probe randn", False),  # positive data give nothing below zero
         ("return torch.relu(A.T @ B.T) * 2", "trial 1", False),
     ):
         (tmp_path / "candidate.py").write_text(forward(body))

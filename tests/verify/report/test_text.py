@@ -46,7 +46,7 @@ HOSTILE = {
 
 
 def answer(header: dict[str, Any]) -> Any:
-    """What the tool's end of a channel makes of a worker's answer, a Reply or a Failure."""
+    """Return what the tool's end of a channel makes of a worker's answer: a Reply or a Failure."""
     ours, theirs = socket.socketpair()
     end = wire.Connection(theirs)
 
@@ -71,7 +71,7 @@ def printable(text: str) -> bool:
 
 
 def texts(value: Any) -> list[str]:
-    """Every text in a tree of JSON, keys too."""
+    """Return every text in a tree of JSON, keys too."""
     if isinstance(value, dict):
         return [text for pair in value.items() for item in pair for text in texts(item)]
     if isinstance(value, list):
@@ -152,7 +152,7 @@ def test_texts_inside_outputs_are_one_line_where_they_are_shown(name: str) -> No
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_page_ends_in_the_verdict_and_holds_no_other(name: str, terminal: bool) -> None:
-    # As if something had got past the channel: the page does not rely on it.
+    # As if something had got past the channel: the page does not rely on the channel.
     said = HOSTILE[name]
     report = Report(f"/r{said}.py", f"/c{said}.py", 1, Verdict.CRASHED, f"the candidate failed: {said}")
     report.notes = [said]
@@ -216,7 +216,7 @@ def test_a_candidate_forges_no_verdict(run: Run, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def full_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """A report with every section: of a right candidate, with an error and printed text beside."""
+    """Return a report with every section: that of a right candidate, to which an error and printed text are added."""
     folder = tmp_path_factory.mktemp("scripts")
     (folder / "reference.py").write_text(REFERENCE)
     (folder / "candidate.py").write_text(RIGHT)
@@ -236,7 +236,7 @@ def full_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def poisoned(value: Any, said: str) -> Any:
-    """The same tree with `said` for every text in it, but for the keys, which are the tool's own, and the verdict."""
+    """Return the same tree with `said` for every text in it, except keys, which are the tool's own, and the verdict."""
     if isinstance(value, Verdict) or value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):

@@ -54,7 +54,7 @@ def test_most_windows_decide(count: int) -> None:
 def test_the_ends_of_a_ratio_are_order_statistics() -> None:
     low, high, tail = faster_half.ranks(16)
     assert (low, high) == (2, 9)
-    # 9 of one side are among the 10 fastest of both: all 10 of them, or 9.
+    # At least 9 of the 10 fastest of both sides are of one side: all 10 of them, or 9.
     assert tail == pytest.approx((math.comb(16, 10) + math.comb(16, 9) * 16) / math.comb(32, 10))
     some, others = [float(i) for i in range(101, 117)], [float(i) for i in range(51, 67)]
     found = faster_half.ratio(some[::-1], others)
@@ -65,7 +65,7 @@ def test_the_ends_of_a_ratio_are_order_statistics() -> None:
 
 @pytest.mark.parametrize("count", sorted(sequential.LOOKS))
 def test_identical_code_lies_within_as_often_as_is_said(count: int) -> None:
-    """Whatever the noise is: this one has two modes, and a tail."""
+    """This holds whatever the noise is: here it has two modes, and a tail."""
     chance = random.Random(count)
 
     def window() -> float:

@@ -21,13 +21,13 @@ def pools(make: Callable[[], list[Tensor]], entries: int = 6) -> Pools:
 
 
 def drawn(of: Pools, count: int) -> list[list[Tensor]]:
-    """The tensors of so many recipes, as a model gets them."""
+    """Return the tensors of `count` recipes, as a model gets them."""
     found = []
     for _ in range(count):
         recipe = of.recipe()
         flat = [torch.cat(pieces) for pieces in of.pieces(recipe)]
         again = [torch.cat(pieces) for pieces in of.pieces(recipe)]
-        assert all(torch.equal(a, b) for a, b in zip(flat, again, strict=True))  # a recipe makes the same again
+        assert all(torch.equal(a, b) for a, b in zip(flat, again, strict=True))  # a recipe makes the same tensors again
         found.append([of._shaped(i, t) for i, t in enumerate(flat)])
     return found
 
@@ -83,7 +83,7 @@ def test_what_mixing_would_break_is_taken_as_it_is(make: Callable[[], Tensor]) -
 
 
 def test_what_lies_side_by_side_stays_together() -> None:
-    """Tokens and their labels, entry by entry; a sequence and its length, row by row."""
+    """Tokens stay beside their labels, entry by entry, and a sequence beside its length, row by row."""
 
     def make() -> list[Tensor]:
         tokens = torch.randint(0, 1000, (24, 50))
@@ -101,7 +101,7 @@ def test_what_lies_side_by_side_stays_together() -> None:
 
 
 def test_rows_of_two_results_are_not_the_rows_of_either() -> None:
-    """Of one tensor alone: who remembers the answer to a row meets it hardly ever again."""
+    """This is so for a tensor alone: a candidate that remembers the answer to a row hardly ever meets that row again."""
     of = pools(lambda: [torch.randint(0, 1000, (24, 50))])
     known = {row.numpy().tobytes() for pool in of.pools[0] for row in pool.view(24, 50)}
     made = {row.numpy().tobytes() for (t,) in drawn(of, 20) for row in t}
@@ -156,7 +156,7 @@ def test_what_belongs_together_is_not_changed(t: Tensor) -> None:
 
 
 def test_calls_of_windows_get_results_that_no_call_had() -> None:
-    """Integers and small floats as get_inputs made them, large ones rotated; what is the same each time is mixed as ever."""
+    """Integers and small floats stay as get_inputs made them, large floats are rotated; constants are mixed as ever."""
     table = torch.rand(64)
 
     def make() -> list[Tensor]:
@@ -179,7 +179,7 @@ def test_calls_of_windows_get_results_that_no_call_had() -> None:
     assert (len(found), len(made)) == (9, 8)
     own = {tuple(of_one[3].tolist()): of_one for of_one in made}
     same = [(call, own[tuple(call[3].tolist())]) for call in found if tuple(call[3].tolist()) in own]
-    assert len(same) == 8  # the ninth is mixed of these
+    assert len(same) == 8  # the ninth is mixed from these
     for call, result in same:
         assert all(torch.equal(a, b) for a, b in zip(call[:2], result[:2], strict=True))
         assert torch.equal(call[2].sort().values, result[2].sort().values)
@@ -199,7 +199,7 @@ def test_integers_that_are_the_same_each_time_have_others_in_each_call() -> None
     recipes = of.recipes(5)
     found = [torch.cat(list(of.pieces(recipe))[1]).view(2, 300) for recipe in recipes]
     assert all(int(one.min()) >= 0 and int(one.max()) < 64 for one in found)
-    # Of one call in a hundred all that are drawn anew come out as they were.
+    # In one call of a hundred, all entries that are drawn anew come out as they were.
     assert len({tuple(one.reshape(-1).tolist()) for one in [*found, graph]}) >= 4, "another one in each call"
     assert all(int((one != graph).sum()) <= 300 / 8 for one in found), "few are others"
     assert of.always_same() == [2, 3], "what is in order, and blocks of booleans, stay"
@@ -235,7 +235,7 @@ def test_what_every_call_has_alike_is_known() -> None:
 
 
 def test_the_line_says_which_inputs_timed_calls_have_alike(run: Run) -> None:
-    """A matrix that is symmetric, and the same each time: there is no other one of its kind to mix it with."""
+    """Input 1 is symmetric, and the same matrix each time: there is no other one of its kind to mix it with."""
     right = """
 import torch
 from torch import nn

@@ -97,7 +97,7 @@ def test_the_reference_leaves_states_from_the_usual_one_on(tmp_path: Any) -> Non
     assert torch.equal(first[0]["mean"], again[0]["mean"])
     assert not torch.equal(first[1]["mean"], again[1]["mean"])
     assert int(runner.get_state({})["value"]["age"]) == 0
-    # A timed call was judged since, from its own state: another stage finds the usual one again.
+    # A timed call has been judged since, from its own state; another stage finds the usual state again.
     runner.restore_state(first[1])
     runner.keep_state(["age", "mean"])
     runner.forward({"seed": 1})
@@ -122,7 +122,7 @@ def test_a_timed_call_starts_from_the_state_that_comes_with_it() -> None:
     assert runner._timed_call([x]).tolist() == [1, 1, 1]
     runner.stated = True
     assert runner._timed_call([x, {"mean": torch.full((3,), 5.0)}]).tolist() == [6, 6, 6]
-    assert runner._timed_call([x, {"mean": torch.full((2,), 5.0)}]).tolist() == [1, 1, 1]  # has no place there
+    assert runner._timed_call([x, {"mean": torch.full((2,), 5.0)}]).tolist() == [1, 1, 1]  # does not fit
     assert runner._timed_call([x, {"other": torch.full((3,), 5.0)}]).tolist() == [1, 1, 1]
 
 

@@ -26,7 +26,10 @@ SEED = 3
 
 
 class Timed:
-    """A session that has a reference, and what its process was asked of float64: whether perturbed."""
+    """A session that has a reference.
+
+    `asked`: for each float64 run that the reference's process was asked for, whether it was to be perturbed.
+    """
 
     def __init__(self, folder: Path, forward: str, inputs: str):
         (folder / "reference.py").write_text(
@@ -53,7 +56,7 @@ class Timed:
         self.worker.ask = counted  # type: ignore[method-assign]
 
     def next(self, seed: int) -> None:
-        """Other data."""
+        """Go on to other data."""
         self.inputs = self.worker.ask("make_inputs", seed=seed).value
         self.right = self.worker.ask("forward", seed=SEED).value
 
@@ -72,7 +75,8 @@ def timed(tmp_path: Path) -> Made:
     return lambda forward, inputs="torch.randn(48, 64)": Timed(tmp_path, forward, inputs)
 
 
-# Greedy suppression in torch's own loop, for which a float64 run takes long: places, as `nms` gives them, and a part with scores.
+# Greedy suppression in a loop of torch operators, for which a float64 run takes long. The tests return places, as `nms` gives
+# them, and one of them also scores.
 LOOP = """order = x[:, 0].argsort(descending=True)
         apart = (x[:, None] - x[None]).abs().amax(2)
         alive = torch.ones(len(x), dtype=torch.bool)
@@ -107,7 +111,7 @@ def test_a_slow_model_is_perturbed_only_where_its_answer_is_off(timed: Made) -> 
 
 
 def test_what_only_a_perturbed_run_allows_is_the_same(timed: Made) -> None:
-    """A layer norm far from zero; after some such outputs it is perturbed at once."""
+    """A layer norm far from zero is such a case. After some such outputs the run is perturbed at once."""
     of = timed("return F.layer_norm(x + 300, x.shape[1:])", "torch.randn(64, 512)")
     for number in range(PERTURBED + 1):
         of.next(number)
@@ -130,7 +134,7 @@ def test_where_buffers_are_judged_as_well_it_is_perturbed_at_once(timed: Made) -
 def test_of_a_product_no_run_is_perturbed(timed: Made) -> None:
     of = timed("return x @ x.mT")
     assert of.judged(of.right)
-    assert of.asked == [True]  # which leaves it to the reference's process, that perturbs none
+    assert of.asked == [True]  # this leaves it to the reference's process, which perturbs no run of a product
 
 
 ENTRIES = "return torch.stack([x.sum(), x.square().sum() * 100, x[0, 0] + 100])", 2, 1e-3
@@ -141,7 +145,7 @@ COLUMNS = "return torch.cat([x[:, :4] * 1e5, x[:, 4:8] / 3], 1)", 6, 1e-5
 def test_a_small_part_is_judged_by_itself_without_a_perturbed_run(
     timed: Made, forward: str, at: int, off: float
 ) -> None:
-    """Of parts that only a perturbed run tells of, the narrow bounds of the whole say nothing: these alone would pass."""
+    """The narrow bounds of the whole say nothing about parts that only a perturbed run tells of: these errors would pass."""
     of = timed(forward)
     wrong = of.right.clone()
     wrong[..., at] *= 1 + off
@@ -154,7 +158,7 @@ def test_a_small_part_is_judged_by_itself_without_a_perturbed_run(
 
 
 def _spoiled(right: Tensor, generator: torch.Generator) -> Tensor:
-    """Off by some size in all entries, or in one column or entry."""
+    """Return a result that is off by some size in all entries, or in one column or entry."""
 
     def number() -> float:
         return float(torch.rand((), generator=generator))
@@ -190,7 +194,7 @@ def test_what_is_the_same_without_a_perturbed_run_is_the_same_with_one(timed: Ma
     soon, late = held_tightly(of.truth.of(SEED, of.right, noise=False)), of.truth.of(SEED, of.right)
     for _ in range(300):
         got = _spoiled(of.right, generator)
-        found[judge(got, soon).same, judge(got, late).same] += 1  # a KeyError for what is the same by the first alone
+        found[judge(got, soon).same, judge(got, late).same] += 1  # a KeyError if it is the same by the first alone
     assert found[True, True] > 10
     assert found[False, False] > 10
 

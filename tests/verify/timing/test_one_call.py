@@ -24,8 +24,11 @@ NULL = 200 * US
 def simulated(
     chance: random.Random, seconds: float, saved: float, cold: float, colder: float, noise: float, rounds: int = MOST
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Whole windows and net times: calls by themselves take `cold` longer, the candidate's `colder` more than that; one window in
-    twenty takes up to three times as long."""
+    """Return whole windows and net times of windows of one call.
+
+    Calls by themselves take `cold` longer, the candidate's `colder` more than that; one window in twenty takes up to three times
+    as long.
+    """
     takes = {"reference": seconds + cold, "control": seconds + cold, "candidate": seconds - saved + cold + colder}
     walls = {
         name: [
@@ -38,7 +41,7 @@ def simulated(
 
 
 def says(device: str = "cpu", gain: float = 2.0, **more: float) -> list[str]:
-    """Of 100 runs, for a claim of `gain`."""
+    """Return what the rule says in 100 runs, for a claim of `gain`."""
     chance = random.Random(f"{gain} {more}")
     said = []
     for _ in range(100):
@@ -54,7 +57,7 @@ def says(device: str = "cpu", gain: float = 2.0, **more: float) -> list[str]:
 @pytest.mark.parametrize("seconds", [20 * US, 200 * US, 5e-3])
 @pytest.mark.parametrize("noise", [5 * US, 50 * US])
 def test_honest_gains_are_not_contradicted(device: str, gain: float, seconds: float, noise: float) -> None:
-    """Also where a call by itself takes 100 µs longer, and the candidate's a fifth of that more than the reference's."""
+    """A call by itself takes 100 µs longer, and the candidate's may take a fifth of that more than the reference's."""
     saved = seconds * (1 - 1 / gain)
     for colder in (0.0, 20 * US):
         found = says(device, gain, seconds=seconds, saved=saved, cold=100 * US, colder=colder, noise=noise)
@@ -74,7 +77,7 @@ def test_what_only_windows_of_many_calls_gain_is_contradicted(gain: float, secon
 @pytest.mark.parametrize("gain", [1.5, 3.0, 16.0])
 @pytest.mark.parametrize("noise", [0.3, 1.0, 3.0])
 def test_a_doubt_is_of_what_is_not_there(gain: float, noise: float) -> None:
-    """Where times vary as much as a call takes, what reads ahead and claims much is in doubt mostly, what is honest never."""
+    """Where times vary as much as a call takes, most that read ahead and claim much are in doubt, and no honest one."""
     honest = says(
         gain=gain, seconds=1e-3, saved=1e-3 * (1 - 1 / gain), cold=50 * US, colder=10 * US, noise=noise * 1e-3
     )
@@ -86,7 +89,7 @@ def test_a_doubt_is_of_what_is_not_there(gain: float, noise: float) -> None:
 
 
 def test_what_cannot_be_told_is_said() -> None:
-    """A call of 20 µs, where one launcher of kernels takes 50 µs longer than another: neither word is right."""
+    """For a call of 20 µs, where a launcher of kernels may take 50 µs longer than another, neither word is right."""
     found = says("cuda", 1.3, seconds=20 * US, saved=0.0, cold=50 * US, colder=0.0, noise=20 * US)
     assert CONTRADICTS not in found
     assert found.count(UNCLEAR) >= 98
@@ -101,7 +104,7 @@ def test_a_part_of_the_claim_has_to_be_there() -> None:
 def test_the_claim_is_between_the_speedup_and_what_is_sure_of_it() -> None:
     assert Claim(1e-3, 2.0, 2.0).saved(2e-3) == pytest.approx(0.5e-3)
     assert Claim(1e-3, 4.0, 1.0).saved(2e-3) == pytest.approx(0.5e-3)
-    assert Claim(1e-3, 2.0, 2.0).saved(0.5e-3) == pytest.approx(0.25e-3)  # by itself it is twice as fast: a cache
+    assert Claim(1e-3, 2.0, 2.0).saved(0.5e-3) == pytest.approx(0.25e-3)  # a call by itself is twice as fast: a cache
     assert (
         one_call.look(*simulated(random.Random(0), 1e-3, 0.0, 0.0, 0.0, 0.0, 7), Claim(1e-3, 2.0, 2.0), "cpu") is None
     )
@@ -192,7 +195,7 @@ class ModelNew(nn.Module):
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What others do on this machine does not make the times suspect."""
+    """Let other work on this machine not make the times suspect."""
     monkeypatch.setattr(rounds, "SLOWED", {"cpu": 100.0, "cuda": 100.0})
 
 
@@ -204,7 +207,7 @@ def test_calls_by_themselves_are_judged_too(run: Run) -> None:
     assert (report.verdict, says) in (
         (Verdict.FASTER, AGREES),
         (Verdict.FASTER, UNCLEAR),
-        (Verdict.INCONCLUSIVE, DOUBTS),  # of a busy machine
+        (Verdict.INCONCLUSIVE, DOUBTS),  # on a busy machine
     ), report.reason
     report = run(RIGHT_HERE.replace("WRONG", "True").replace("< 20", "< 3"), reference=SLOW)
     assert report.verdict is Verdict.DIFFERENT, report.reason

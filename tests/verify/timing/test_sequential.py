@@ -25,10 +25,10 @@ from mm32.verify.verdict import Verdict
 def one_run(
     chance: random.Random, speed: float, noise: float, bias: float, spikes: float, device: str
 ) -> tuple[str, int]:
-    """What the rule says in the end, and after how many rounds, of a candidate that is `speed` times as fast.
+    """Return what the rule says in the end of a candidate that is `speed` times as fast, and after how many rounds.
 
     A process's times differ from another's by a factor of `bias` (the standard deviation of its logarithm) for as long as it
-    lives, and from window to window by `noise`; a share of `spikes` takes up to four times as long.
+    lives, and from window to window by `noise`. A share `spikes` of the windows takes up to four times as long.
     """
     own = [chance.gauss(0, bias) for _ in range(3)]
     times: tuple[list[float], ...] = [], [], []  # reference, control, candidate
@@ -50,7 +50,7 @@ def test_identical_code_is_called_faster_or_slower_in_at_most_one_percent(
     noise: float, spikes: float, device: str
 ) -> None:
     chance = random.Random(f"{noise} {spikes} {device}")
-    # What two processes of the same code differ by may be a quarter of the margin.
+    # Two processes of the same code may differ by a quarter of the margin.
     bias = math.log(sequential.MARGIN[device]) / 4
     said = Counter(one_run(chance, 1.0, noise, bias, spikes, device)[0] for _ in range(400))
     assert said["faster"] + said["slower"] <= 4
@@ -66,7 +66,7 @@ def test_five_percent_faster_on_a_quiet_card_is_called_faster(noise: float) -> N
 
 @pytest.mark.parametrize(("speed", "device"), [(1.3, "cuda"), (1.5, "cpu")])
 def test_a_quarter_of_windows_that_take_longer_hides_no_gain(speed: float, device: str) -> None:
-    """As on a host whose other cards are in use."""
+    """Windows are like this on a host whose other cards are in use."""
     chance = random.Random(speed)
     runs = [one_run(chance, speed, 0.005, 0.003, 0.25, device) for _ in range(200)]
     assert Counter(says for says, _ in runs)["faster"] >= 190
@@ -78,7 +78,7 @@ def test_a_quarter_of_windows_that_take_longer_hides_no_gain(speed: float, devic
     [("cuda", 0.005, 0.05), ("cuda", 0.01, 0.1), ("cpu", 0.02, 0.3), ("cuda", 0.05, 0.005), ("cuda", 0.1, 0.01)],
 )
 def test_who_varies_more_is_not_faster_for_it(device: str, reference: float, candidate: float) -> None:
-    """Though its faster half is."""
+    """This holds though the faster half of its windows is faster."""
     chance = random.Random(f"{device} {reference} {candidate}")
     said: Counter[str] = Counter()
     for _ in range(400):
@@ -127,7 +127,7 @@ def test_noise_between_two_processes_of_the_reference_widens_the_margin() -> Non
 def timing(
     reference: float, candidate: float, null: float = 1e-4, before: float | None = None, exchange: float = 5e-5
 ) -> Timing:
-    """Twelve quiet rounds of these net times."""
+    """Return the conclusion from twelve quiet rounds of these net times."""
     net = {"reference": reference, "candidate": candidate, "control": reference, "null": 0.0}
     times = {name: Times([net[name] + null] * 12, [net[name]] * 12, [net[name]] * 12) for name in SIDES}
     return conclude(times, exchange, before or reference, 10, "cuda", [])
@@ -146,7 +146,7 @@ def test_both_ratios_are_told() -> None:
     record = found.record()
     assert record["speedup"] == pytest.approx(2)
     assert record["wall_speedup"] == pytest.approx(1.1 / 0.6)
-    # Had the candidate's process saved the copies of its outputs, half of what the null worker takes:
+    # The ratio if the candidate's process had saved the copies of its outputs, which are half of what the null worker takes:
     assert record["certain_speedup"] == pytest.approx(1 / 0.55)
     assert (record["rounds"], record["calls_a_round"]) == (12, 10)
 
@@ -156,7 +156,7 @@ def test_a_reference_that_is_slower_beside_the_candidate_is_suspect() -> None:
     assert found.verdict is Verdict.SUSPECT
     assert found.note == "the reference took 1 ms a call before the candidate was loaded, and at least 2 ms beside it"
     assert timing(1.05e-3, 0.9e-3, before=1e-3).verdict is Verdict.FASTER
-    assert timing(2e-3, 4e-3, before=1e-3).verdict is Verdict.SLOWER  # nothing to gain by it
+    assert timing(2e-3, 4e-3, before=1e-3).verdict is Verdict.SLOWER  # the candidate gains nothing by it
 
 
 def test_a_candidate_that_could_not_be_stopped_is_suspect() -> None:
@@ -174,7 +174,7 @@ def test_faster_net_alone_is_not_faster() -> None:
 
 
 def test_a_call_that_is_too_short_to_tell_has_the_ratio_of_whole_windows() -> None:
-    """And not 20 times that, which the least net time that is believed would make of it."""
+    """It does not have 20 times that, which the least net time that is believed would give."""
     net = {"reference": 5e-2, "candidate": 0.05e-3, "control": 5e-2, "null": 0.0}
     times = {name: Times([net[name] + 0.95e-3] * 12, [net[name]] * 12, [net[name]] * 12) for name in SIDES}
     found = conclude(times, 1e-4, 5e-2, 10, "cuda", [])
@@ -188,12 +188,12 @@ def test_how_many_calls_a_window_has() -> None:
     def calls(seconds: float, slot: int, device: str = "cuda", most: int = 8 << 30) -> int:
         return calls_of_a_window(seconds, slot, 60 << 20, most, device)
 
-    assert calls(1e-3, 64 << 20) == 20  # by time
-    assert calls(2e-3, 1 << 20) == 50  # data of 100 ms of calls, a share of the caches
+    assert calls(1e-3, 64 << 20) == 20  # limited by time
+    assert calls(2e-3, 1 << 20) == 50  # 100 ms of calls, whose data are a share of the caches
     assert calls(1e-4, 1 << 20) == 200
     assert calls(1e-3, 1 << 20) == 100
     assert calls(1e-5, 1000) == 1000
-    assert calls(1e-3, 1 << 30) == 8  # by memory
+    assert calls(1e-3, 1 << 30) == 8  # limited by memory
     assert calls(1e-3, 8 << 30) == 2
     assert calls(0.2, 1000) == 2
     assert calls(2.0, 1000) == 1
@@ -204,7 +204,7 @@ def test_how_many_calls_a_window_has() -> None:
 @pytest.mark.parametrize("tried", [1, 4])
 @pytest.mark.parametrize("itself", [0.0, 1.3e-3, 10e-3])
 def test_what_a_window_takes_by_itself_is_not_taken_for_its_calls(call: float, tried: int, itself: float) -> None:
-    """On a card 1.3 ms, of memory that is mapped. `wanders`: what two windows differ by beside."""
+    """On a card, mapping memory takes 1.3 ms of a window. `wanders`: by how much two windows differ besides."""
     tries, noise = [], random.Random(7)
 
     def cost(slots: int) -> float:

@@ -1,4 +1,4 @@
-"""Waiting for a card whose memory something else uses, on a card that is made up."""
+"""Waiting for a card whose memory something else uses, on a simulated card."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 from mm32.verify.timing import settling as module
 from mm32.verify.timing.settling import CALM, VAIN, Settling
 
-USUAL = 130e-6  # seconds of a copy
-LONGEST = 0.35  # seconds, of a large card
+USUAL = 130e-6  # seconds that a copy usually takes
+LONGEST = 0.35  # the longest wait in seconds, for a large card
 
 
 class Card:
-    """Copies take `disturbed` times as long until `until`, by its clock."""
+    """A card on which copies take `disturbed` times as long, until its clock shows `until`."""
 
     def __init__(self) -> None:
         self.now, self.until, self.disturbed, self.copies = 0.0, 0.0, 1.11, 0
@@ -31,7 +31,7 @@ class Card:
         return took
 
     def give_back(self, seconds: float) -> None:
-        """Memory that takes so long to be erased."""
+        """Give back memory that takes so long to be erased."""
         self.until = self.now + seconds
 
 
@@ -42,7 +42,7 @@ def card() -> Card:
 
 @pytest.fixture
 def settling(card: Card) -> Settling:
-    card.give_back(0.02)  # of the windows before
+    card.give_back(0.02)  # the memory of the windows before
     return Settling(card.copy, LONGEST, card.clock)
 
 
@@ -72,7 +72,7 @@ def test_a_card_that_others_use_is_waited_for_a_while_and_then_no_more(card: Car
         waited.append(card.now - before)
     assert all(LONGEST < one < LONGEST + 1e-3 for one in waited[:VAIN])
     assert max(waited[VAIN:]) < 1e-3
-    card.until = 0.0  # and again, once it has been calm
+    card.until = 0.0  # it waits again once the card has been calm
     assert settling.wait()
     card.give_back(0.01)
     assert settling.wait()
@@ -88,7 +88,7 @@ def test_what_varies_as_copies_do_is_calm(card: Card, settling: Settling) -> Non
 
 
 def test_a_card_without_room_for_copies_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And asked once, not before every window: that would take and give back memory itself."""
+    """It is asked for room once, not before every window: that would take and give back memory itself."""
     asked = []
 
     def none_left(device: torch.device) -> None:

@@ -24,7 +24,7 @@ RUNS = 300
 
 
 def of(ratio: float, control: float) -> Group:
-    """A group whose windows all say the same."""
+    """Return a group whose ratio is the same by all windows as by the faster halves."""
     return Group(ratio, control, ratio)
 
 
@@ -34,7 +34,7 @@ def test_identical_code_is_called_faster_or_slower_in_at_most_one_percent(
     noise: float, apart: float, normal: bool
 ) -> None:
     said = rates(by_several, 1.0, noise, apart, RUNS, normal)
-    # Of 300 runs, 3 are the aim, and 8 what chance leaves of it.
+    # The aim is at most 3 of 300 runs; chance makes up to 8 of that.
     assert said["faster"] + said["slower"] <= (8 if normal else 3) / RUNS
 
 
@@ -57,7 +57,7 @@ def test_noise_that_only_delays_makes_nobody_faster(late: float) -> None:
 
 @pytest.mark.parametrize(("reference", "candidate"), [(0.005, 0.04), (0.01, 0.06), (0.06, 0.01)])
 def test_who_varies_more_is_not_faster_for_it(reference: float, candidate: float) -> None:
-    """Though its faster half is, in every group."""
+    """This holds though the faster half of its windows is faster, in every group."""
     chance = random.Random(f"{reference} {candidate}")
     said = []
     for _ in range(200):
@@ -74,7 +74,7 @@ def test_who_varies_more_is_not_faster_for_it(reference: float, candidate: float
 
 @pytest.mark.parametrize(("late", "told"), [(0.1, 0.9), (0.4, 0.3)])
 def test_windows_that_are_late_hide_no_gain(late: float, told: float) -> None:
-    """Half of them: more than a third, and late by much, it bears seldom."""
+    """Half of the windows are late. The rule seldom bears more than a third that are late by much."""
     said = rates(by_several, 1.05, 0.01, 0.02, RUNS, late=late)
     assert said["faster"] >= told
     assert said["slower"] == 0
@@ -99,7 +99,7 @@ def test_the_interval_is_what_groups_and_controls_vary_by() -> None:
     error = math.sqrt(1.5 * (4 * 0.01**2 / 2) / 7 / 4)
     assert math.log(found.interval.low) == pytest.approx(0.05 - several.ERRORS[4] * error)
     assert (found.says, found.margin) == ("faster", several.MARGIN)
-    # Processes of the candidate's that vary more than the reference's count as they are.
+    # If the candidate's processes vary more than the reference's, that counts as it is.
     wild = [of(0.05 + x, 0.0) for x in (0.03, -0.03, 0.03, -0.03)]
     assert several.look(wild).says == "unclear"
     assert several.look([of(-one.ratio, one.control) for one in groups]).says == "slower"
@@ -108,13 +108,13 @@ def test_the_interval_is_what_groups_and_controls_vary_by() -> None:
 
 def test_what_further_groups_could_not_make_clear_is_over() -> None:
     assert several.is_over([of(0.002, 0.0)])  # too small to tell
-    assert several.is_over([of(0.3, 0.0)])  # no process's doing
+    assert several.is_over([of(0.3, 0.0)])  # too large to be due to processes
     assert not several.is_over([of(0.05, 0.01)])
     assert several.is_over([of(0.012, 0.15), of(-0.012, 0.15)])
     assert not several.is_over([of(0.06, 0.02), of(0.03, 0.02)])
     assert several.is_over([of(0.01, 0.01), of(-0.01, 0.01), of(0.01, 0.01), of(-0.01, 0.01)])
     assert several.is_over([of(0.03 * (i % 2), 0.04) for i in range(several.MOST)])
-    # All that is known of these says that further ones will not be 5 % faster.
+    # By all that is known from these, further ones will not be 5 % faster.
     assert several.is_over([of(0.012, 0.003), of(0.004, -0.003), of(-0.002, 0.003)])
     assert not several.is_over([of(0.012, 0.02), of(0.04, -0.02), of(0.012, 0.02)])
 
@@ -130,9 +130,9 @@ def test_a_difference_that_is_next_to_nothing_needs_no_more_rounds() -> None:
         return several.first_is_over(*sides, "cuda")
 
     assert is_over(1.0, 0.01, 12)
-    assert not is_over(1.0, 0.01, 8)  # an early look, at which only what is clear ends
+    assert not is_over(1.0, 0.01, 8)  # at an early look, timing ends only if the result is clear
     assert not is_over(1.0, 0.2, 12)
-    assert is_over(1.05, 0.005, 12)  # one good sample, which further groups follow
+    assert is_over(1.05, 0.005, 12)  # one good sample; further groups follow
     said = rates(by_several, 1.0, 0.02, 0.02, RUNS)
     assert said["rounds"] < 25
     assert said["faster"] + said["slower"] <= 3 / RUNS
@@ -158,7 +158,7 @@ def test_how_many_rounds_a_group_needs_is_what_its_windows_vary_by() -> None:
 
 
 def first(ratio: float, a_round: float = 0.05) -> Timing:
-    """Of twelve quiet rounds."""
+    """Return the conclusion from twelve quiet rounds."""
     net = {"reference": 1e-3, "candidate": 1e-3 / ratio, "control": 1e-3, "null": 0.0}
     times = {name: Times([net[name] + 1e-4] * 12, [net[name]] * 12, [net[name]] * 12) for name in SIDES}
     made = conclude(times, 5e-5, 1e-3, 10, "cuda", [])
@@ -176,7 +176,7 @@ def with_groups(made: Timing, *ratios: float, slowed: float = 1.0) -> Timing:
 
 
 def test_the_groups_decide() -> None:
-    assert first(1.05).verdict is Verdict.FASTER  # by one process of each side
+    assert first(1.05).verdict is Verdict.FASTER  # so says one process of each side
     found = with_groups(first(1.05), 1.05, 1.051, 1.049)
     assert (found.verdict, found.note, found.margin) == (Verdict.FASTER, "", several.MARGIN)
     assert found.ratio == pytest.approx(1.05, abs=1e-3)
@@ -200,7 +200,7 @@ def test_no_group_begins_that_there_is_no_time_for() -> None:
     waiting = Repetition(first(1.05), "cuda")
     waiting.begin -= 40.0
     assert waiting.rounds() == 0
-    waiting.has_waited(40.0)  # for other verifications, not for its own groups
+    waiting.has_waited(40.0)  # it waited for other verifications, and did not time groups
     assert waiting.rounds() >= several.FEWEST
     late = Repetition(first(1.05), "cuda")
     late.begin -= repeated.BUDGET
@@ -228,7 +228,7 @@ def get_inputs():
 def test_a_machine_that_has_become_slower_makes_nobody_suspect(
     run: Run, monkeypatch: pytest.MonkeyPatch, after: float
 ) -> None:
-    """If the reference is as fast as before once the candidate has ended, that had slowed it."""
+    """But if the reference is as fast as before once the candidate has ended, the candidate had slowed it."""
     time_alone, again = TimingStage.time_alone, TimingStage.alone_again
 
     def before(stage: TimingStage, **_: bool) -> None:
@@ -258,7 +258,7 @@ open(mark, "w").close()
 
 @pytest.fixture
 def three_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every verification, on a CPU too, has three groups of few rounds."""
+    """Let every verification, on a CPU too, have three groups of few rounds."""
     monkeypatch.setattr(repeated, "DEVICES", ("cpu", "cuda"))
     monkeypatch.setattr(several, "first_is_over", lambda a, b, c, device: len(a) >= sequential.MIN_ROUNDS)
     monkeypatch.setattr(several, "is_over", lambda groups: len(groups) >= 3)
@@ -273,7 +273,7 @@ def test_fresh_processes_are_timed_and_judged_as_the_first(
 ) -> None:
     folder = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setattr(kept_outputs, "LATER", 0)  # of which there are as many as chance has it
+    monkeypatch.setattr(kept_outputs, "LATER", 0)  # otherwise chance decides how many there are
     report = run(RIGHT + "\nprint('hello')\n")
     assert report.verdict.same, report.reason
     assert report.timing is not None
@@ -284,7 +284,7 @@ def test_fresh_processes_are_timed_and_judged_as_the_first(
     assert not list(folder.glob("mm32-verify-*"))
     monkeypatch.setattr(repeated, "DEVICES", ())
     alone = run(RIGHT)
-    # Of the first processes three at random are judged and the farthest, of later ones one.
+    # Of the first processes, three outputs at random and the farthest one are judged; of later processes, one.
     assert len(report.timed_outputs) == 3 * len(alone.timed_outputs) - 2 * 3
     assert alone.timing is not None
     assert alone.timing["groups"] == []
@@ -293,7 +293,7 @@ def test_fresh_processes_are_timed_and_judged_as_the_first(
 @pytest.mark.usefixtures("three_groups")
 @pytest.mark.parametrize("body", ["return C + again", "return C + (again and bool(A.min() < 0))"])
 def test_what_is_wrong_in_a_later_process_is_different(run: Run, body: str) -> None:
-    """Also if only for data of probes, and so in windows that do not count."""
+    """This holds also if it is wrong only for data of probes, and so in windows that do not count."""
     report = run(forward("C = torch.relu(A.T @ B.T)\n" + body, AGAIN))
     assert report.verdict is Verdict.DIFFERENT
     assert "the output of a timed call" in report.reason
@@ -323,7 +323,7 @@ def test_where_a_process_does_not_come_up_again_the_first_ones_decide(
 def test_memory_of_the_card_that_later_windows_lack_is_not_the_candidates_doing(
     run: Run, monkeypatch: pytest.MonkeyPatch, on_card: bool
 ) -> None:
-    """An honest copy of a norm of 7.5 GB was CRASHED for it: the process that judges held what was missing."""
+    """An honest copy of a norm of 7.5 GB got CRASHED for it: the process that judges held the memory that was missing."""
 
     def again(*_: object) -> list[kept_outputs.Kept]:
         raise Failure("memory", "no memory is left on the card for timed windows", {"on_card": on_card}, "candidate")

@@ -154,7 +154,7 @@ def test_data_are_made_again_by_their_recipe_and_never_twice() -> None:
         assert places[1].view(first, 0).max() < 5
         seen.add((float(values.double().sum()), float(values[0, 0])))
     assert len(seen) == 50
-    assert len({total for total, _ in seen}) == 50  # the sum does not tell them apart either
+    assert len({total for total, _ in seen}) == 50  # their sums alone differ, too
 
 
 # ---------------------------------------------------------------------------------------------------------- windows
@@ -165,7 +165,7 @@ def right(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_worker_has_the_slots_of_its_latest_bench_and_keeps_none() -> None:
-    """Whoever has older ones makes them again. A bench holds the data of its windows, on a card gigabytes."""
+    """A bench with older slots makes them again. Each bench holds the data of its windows: gigabytes on a card."""
     first = bench(right, count=3)
     assert first.current
     second = Bench(first.worker, first.pools, [("output", torch.empty(8, 8))], 1, CPU)
@@ -286,7 +286,7 @@ def test_all_windows_are_the_same_messages() -> None:
 
 
 def test_what_a_worker_does_before_its_window_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A candidate that rests when it is woken, or makes something ready, gains nothing by it."""
+    """A candidate that rests when it is woken, or makes something ready then, gains nothing by it."""
     one = bench(right)
     recipes = [one.pools.recipe()] * 6
     usual = one.window(recipes).seconds
@@ -324,7 +324,7 @@ def test_the_null_worker_delivers_or_does_not() -> None:
 
 def test_data_that_the_machine_cannot_hold_are_named() -> None:
     stage.check_memory(1 << 30, 1 << 30, 20 << 30)
-    stage.check_memory(16 << 20, 16 << 20, 0)  # never refused
+    stage.check_memory(16 << 20, 16 << 20, 0)  # so little is never refused
     with pytest.raises(Failure, match=r"2.0 GiB of inputs and 1.0 GiB of outputs take about 24 GiB .* 20 GiB are free"):
         stage.check_memory(2 << 30, 1 << 30, 20 << 30)
     assert 0 < stage.available_memory() < 1 << 50

@@ -1,8 +1,8 @@
-"""Building a candidate before its turn: loading its script in a process that sees no card, and keeping what its build left.
+"""Building a candidate before its turn: loading its script in a process that sees no card, and keeping what the build left.
 
-What takes long in most candidates is load_inline's compiler, which needs no card. The process that is judged later finds the
-finished build in its caches, at the same path. A process that sees no card cannot disturb what is timed on it. Where the CPU is
-what is timed, the building stands still meanwhile.
+The slowest step of most candidates is load_inline's compiler, which needs no card. The process that is judged later finds the
+finished build in its caches, at the same path. A process that sees no card cannot disturb the timing on a card. Where the CPU is
+timed, building pauses during the timing.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from ..processes.process import Limits, WorkerProcess, is_ours, new_folder
 from .cards import CPU
 from .jobs import Job
 
-MOST = 512 << 20  # bytes of caches that are handed on
-# What loading raises whether or not there is a card.
+MOST = 512 << 20  # the most bytes of caches that are handed on to the process that is judged
+# Errors that loading raises whether or not there is a card.
 WITHOUT_CARD = ("SyntaxError", "IndentationError", "TabError", "ScriptError")
 
 
 class Stopped(Exception):
-    """The worker is to end."""
+    """The worker has been told to end."""
 
 
 @dataclass
 class Built:
-    """What came of it. `folder` is where the candidate's process will live; `caches` a file; `failure` what ended the
-    building, where it would end the candidate's own process too."""
+    """The result of a build.
+
+    `folder`: the folder of the candidate's later process. `caches`: the path of a file with what the build left in its caches,
+    empty if there is none. `failure`: the failure that ended the build, where it would end the candidate's own process too.
+    """
 
     folder: str
     caches: str = ""
@@ -54,8 +57,10 @@ def build(
     stopped: Callable[[], bool],
     threads: int | None = None,
 ) -> Built:
-    """Load a job's candidate, in its time and memory, with as many `threads` as where it is judged: code may be made for their
-    number. Raises Stopped, NoStart."""
+    """Load a job's candidate within its limits of time and memory. Raises Stopped, NoStart.
+
+    `threads`: as many as the process that is judged has, because code may be generated for their number.
+    """
     begin = time.monotonic()
     built = Built(new_folder("candidate"))
     try:
@@ -77,7 +82,7 @@ def _load(
     stopped: Callable[[], bool],
     threads: int | None,
 ) -> None:
-    """Load the script, and write down in `built` what came of it."""
+    """Load the script, and write the result to `built`."""
     lock = DeviceLock(CPU) if on_cpu else None
     worker: WorkerProcess | None = None
 
@@ -127,14 +132,14 @@ def _load(
 
 
 def _check_folder(built: Built) -> None:
-    """After its process has ended: a candidate that has put something else in its folder's place gets another folder, and
-    nothing of what it built."""
+    """Check the folder after its process has ended: a candidate that has put something else in its place gets a new folder, and
+    none of what it built."""
     if not is_ours(built.folder):
         built.folder, built.caches = new_folder("candidate"), ""
 
 
 def _is_final(failure: Failure, on_cpu: bool) -> bool:
-    """Whether the candidate's own process, which may see a card, would fail in this way too."""
+    """Return whether the candidate's own process, which may see a card, would fail in this way too."""
     if on_cpu or failure.kind == "timeout":
         return True
     return failure.kind == "raised" and failure.details.get("type") in WITHOUT_CARD

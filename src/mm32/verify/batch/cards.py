@@ -1,4 +1,4 @@
-"""The cards of this machine, without starting CUDA: a worker's own process must not hold memory of a card, or break with it."""
+"""The cards of this machine, found without starting CUDA: a worker must not itself hold memory of a card, or break with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ CPU = "cpu"
 
 @dataclass(frozen=True)
 class Card:
-    """`visible` is what CUDA_VISIBLE_DEVICES has to be for it, empty for the CPU; `arch` as TORCH_CUDA_ARCH_LIST has it."""
+    """A card, or the CPU.
+
+    `visible`: the value of CUDA_VISIBLE_DEVICES for it, empty for the CPU. `arch`: its architecture, as in TORCH_CUDA_ARCH_LIST.
+    """
 
     name: str
     visible: str
@@ -21,7 +24,7 @@ class Card:
 
 
 def found() -> list[Card]:
-    """The cards that this process may use; none where there is no driver."""
+    """Return the cards that this process may use; none where there is no driver."""
     if not os.path.exists("/dev/nvidiactl"):
         return []
     command = ["nvidia-smi", "--query-gpu=index,uuid,compute_cap", "--format=csv,noheader"]
@@ -36,9 +39,8 @@ def found() -> list[Card]:
     cards = []
     for entry in (entry.strip() for entry in visible.split(",")):
         row = next((row for row in rows if entry and (row[0] == entry or row[1].startswith(entry))), None)
-        if (
-            row is None
-        ):  # as CUDA reads the list: what is behind an unknown one is not visible (a MIG part is one for us)
+        # CUDA ignores the entries behind an unknown one, and so does this. A MIG part is not in `rows`, but counts as a card.
+        if row is None:
             if entry.startswith("MIG-"):
                 cards.append(Card(entry, entry))
                 continue
@@ -48,7 +50,7 @@ def found() -> list[Card]:
 
 
 def chosen(gpus: str | int | None) -> list[Card]:
-    """The cards that were asked for: a number, "all", or None, which is all; the CPU where there is none."""
+    """Return the cards that were asked for: a number of them, or all for "all" and None; the CPU where there is none."""
     cards = found()
     if gpus in (None, "all"):
         return cards or [Card(CPU, "")]
@@ -62,7 +64,10 @@ def chosen(gpus: str | int | None) -> list[Card]:
 
 
 def arches(cards: list[Card]) -> str:
-    """What extensions are built for, ahead and later, or they would be built twice; empty where nothing has to be said."""
+    """Return TORCH_CUDA_ARCH_LIST for building extensions; empty where it need not be set.
+
+    It must be the same ahead and later, or extensions would be built twice.
+    """
     if "TORCH_CUDA_ARCH_LIST" in os.environ:
         return ""
     known = sorted({card.arch for card in cards if card.arch})

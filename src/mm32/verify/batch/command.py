@@ -1,4 +1,4 @@
-"""`mm32 verify` for many candidates: what is done with the command line's options. The exit code is what it returns."""
+"""`mm32 verify` for many candidates: carries out the command line's options, and returns the exit code."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .worker import Worker
 if TYPE_CHECKING:
     from rich.console import Console
 
-EVERY = 0.5  # seconds between two looks of the line on a terminal
+EVERY = 0.5  # seconds between two updates of the line on a terminal
 
 
 def duration(seconds: float) -> str:
-    """For a person: 45 s, 12 min, 3 h 20 min."""
+    """Return a duration as a person reads it: 45 s, 12 min, 3 h 20 min."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -38,7 +38,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """How far a run is, at what rate, and when it may end: of what this run has done itself."""
+    """How far a run is, its rate, and when it may end; the rate counts only what this run has done itself."""
 
     def __init__(self, total: int, before: int):
         self.doing: dict[str, str] = {}
@@ -79,8 +79,9 @@ class Progress:
 class Request:
     """What the command line asks for: a `reference` with a `folder` of candidates, or a `kernelbench` run with its `problems`.
 
-    `results`, `eval_results` and `html` are files to write; `to_stdout`: the results go to standard output, and what is for a
-    person to standard error."""
+    `results`, `eval_results` and `html`: files to write. `to_stdout`: whether the results go to standard output, and what is for
+    a person to standard error.
+    """
 
     options: Options
     reference: Path | None = None
@@ -99,7 +100,7 @@ class Request:
     to_stdout: bool = False
 
     def check(self) -> None:
-        """Raises WrongArgument where these do not go together."""
+        """Raise WrongArgument where the options do not go together."""
         if self.exit_rule not in EXIT_RULES:
             raise WrongArgument(f"--exit-code is one of {', '.join(EXIT_RULES)}, got {self.exit_rule}")
         if self.kernelbench is not None and (self.reference is not None or self.folder is not None):
@@ -110,7 +111,10 @@ class Request:
             raise WrongArgument("--eval-results is for --kernelbench")
 
     def candidates(self) -> tuple[list[Pair], int, Path]:
-        """The pairs, how many tasks fast_p is of, and where the store is: by default beside the candidates, not among them."""
+        """Return the pairs, the number of tasks that fast_p is a share of, and the store's folder.
+
+        The store is by default beside the candidates' folder, not in it.
+        """
         if self.kernelbench is not None:
             pairs = kernelbench.pairs(self.kernelbench, self.problems)
             return pairs, kernelbench.tasks(pairs), self.store or _beside(self.kernelbench)
@@ -121,7 +125,7 @@ class Request:
 
 
 def run(request: Request) -> int:
-    """Verify a folder's candidates, or those of a KernelBench run. The exit code. Raises WrongArgument."""
+    """Verify a folder's candidates, or those of a KernelBench run. Returns the exit code. Raises WrongArgument."""
     request.check()
     pairs, tasks, where = request.candidates()
     import rich.console
@@ -181,7 +185,7 @@ def _beginning(batch: Batch, where: Path, submit: bool) -> str:
 
 
 def _found(batch: Batch, where: Path) -> dict[str, dict[str, Any]]:
-    """The batch's records, by id, as the store has them."""
+    """Return the batch's records by id, as the store has them."""
     found: dict[str, dict[str, Any]] = {}
     for record in Store(where).new_records():
         if record["id"] in batch.jobs:
@@ -190,7 +194,7 @@ def _found(batch: Batch, where: Path) -> dict[str, dict[str, Any]]:
 
 
 def _write(request: Request, batch: Batch, where: Path, found: dict[str, dict[str, Any]]) -> None:
-    """Results in our form and in KernelBench's."""
+    """Write the results in our form, and those of a KernelBench run also in its form."""
     batch.write_results(where / RESULTS, found.values())
     if request.to_stdout:
         sys.stdout.write((where / RESULTS).read_text())
@@ -206,7 +210,7 @@ def _write(request: Request, batch: Batch, where: Path, found: dict[str, dict[st
 
 
 def work(folder: Path, gpus: str | None, builders: int | None) -> int:
-    """A worker for a store, until all of its jobs are done. Raises WrongArgument."""
+    """Run a worker for a store until all of its jobs are done. Returns the exit code. Raises WrongArgument."""
     import rich.console
 
     status = rich.console.Console(stderr=True)
@@ -245,7 +249,7 @@ def _say(console: Console, text: str) -> None:
 
 @contextlib.contextmanager
 def _shown(progress: Progress, console: Console) -> Iterator[None]:
-    """One line on a terminal that changes."""
+    """Show the progress meanwhile, as one line that changes, if the console is a terminal."""
     if not console.is_terminal:
         yield
         return

@@ -21,17 +21,21 @@ BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from mm32.verify.batch.runner import main; main(sys.argv[1:])"
 )
-SILENCE = 300.0  # seconds without a line of progress, after which a runner hangs: it says something about every second
-ENDING = 20.0  # seconds that a runner has to end its processes
+# Seconds without a line of progress after which a runner counts as hung. One that works says something about every second.
+SILENCE = 300.0
+ENDING = 20.0  # seconds that a runner has to end its processes, after which it is killed
 
 
 class Broken(Exception):
-    """The runner came to nothing; it is gone, or not fit for another job."""
+    """The runner has failed: it is gone, or cannot take another job."""
 
 
 class Runner:
-    """A runner's process on a card. `threads`: of OpenMP's, in it and in each process that it starts, which inherit its
-    environment; None leaves them all cores. Raises Broken where it does not come up."""
+    """A runner's process on a card. Raises Broken where it does not start.
+
+    `threads`: how many threads OpenMP has in it and in each process that it starts, which inherit its environment. None leaves
+    OMP_NUM_THREADS as it is; if that is unset, they have all cores.
+    """
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class Runner:
             raise
 
     def verify(self, order: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
-        """What it says of a job: "report", or "error". Raises Broken."""
+        """Have it verify a job. Returns its answer, with "report" or "error". Raises Broken."""
         try:
             self.sock.sendall((json.dumps(order) + "\n").encode())
         except OSError:
@@ -82,7 +86,7 @@ class Runner:
                 return said
 
     def _hear(self, progress: Callable[[str], None]) -> dict[str, Any]:
-        """The next line; {} when the worker is to stop and nothing was said."""
+        """Return the next line, and pass progress on. Raises Broken if the worker is to stop, or the runner hangs or has died."""
         end = time.monotonic() + self.silence
         while b"\n" not in self.rest:
             if self.stopped():
@@ -117,14 +121,14 @@ class Runner:
         return f"its process ended with exit code {code}"
 
     def kill(self) -> None:
-        """End it at once; its supervisors end what they look after."""
+        """Kill it at once; its supervisors end the processes that they look after."""
         with contextlib.suppress(OSError):
             self.process.kill()
         self.process.wait()
         self.sock.close()
 
     def close(self) -> None:
-        """Have it end its processes, and end it."""
+        """Have it end its processes and itself; kill it if it has not ended after ENDING seconds."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
         try:

@@ -1,4 +1,4 @@
-"""What a batch verifies: pairs of scripts, told apart by their contents, with the options that they are verified with."""
+"""What a batch verifies: pairs of scripts, identified by their contents, with the options that they are verified with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..entry import LARGEST_SEED, WrongArgument, check_options, script_of
 
 @dataclass(frozen=True)
 class Options:
-    """As for `verify`. `seed`: of the first trial; None: one for each reference and run, drawn when its jobs are made."""
+    """Options as for `verify`. `seed`: the first trial's; None draws one for each reference and run, when its jobs are made."""
 
     trials: int | None = None
     seed: int | None = None
@@ -34,9 +34,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Job:
-    """One candidate to verify. `id` stands for the contents of both scripts, the options and `name`.
+    """One candidate to verify.
 
-    `place` says where it belongs in KernelBench's order: level, problem, sample; empty otherwise.
+    `id`: a hash of the contents of both scripts, mm32's version, the options and `name`. `place`: where it belongs in
+    KernelBench's order (level, problem, sample); empty otherwise.
     """
 
     id: str
@@ -55,8 +56,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Pair:
-    """A reference and a candidate, with the name that the candidate is listed by. `place`: where KernelBench's layout has it
-    ("level", "problem", "sample")."""
+    """A reference and a candidate.
+
+    `name`: the name by which the candidate is listed. `place`: its place in KernelBench's layout ("level", "problem", "sample").
+    """
 
     reference: Path
     candidate: Path
@@ -69,7 +72,7 @@ def digest(path: Path) -> str:
 
 
 def in_folder(reference: Path, folder: Path) -> list[Pair]:
-    """Every *.py of a folder, as candidates for one reference; the reference itself, if it lies there, is none."""
+    """Return every *.py of a folder as a candidate for one reference; the reference itself, if it lies there, is left out."""
     found = sorted(path for path in folder.glob("*.py") if path.is_file() and not path.samefile(reference))
     if not found:
         raise WrongArgument(f"there are no candidates, *.py, in {folder}")
@@ -77,7 +80,7 @@ def in_folder(reference: Path, folder: Path) -> list[Pair]:
 
 
 def of_pairs(pairs: Iterable[Pair | Sequence[str | Path]]) -> list[Pair]:
-    """Pairs of paths, as `verify_many` takes them. Raises FileNotFoundError and ValueError."""
+    """Return pairs of paths, as `verify_many` takes them, as a list of `Pair`. Raises FileNotFoundError and ValueError."""
     found = []
     for pair in [pairs] if isinstance(pairs, (str, Path)) else pairs:
         if not isinstance(pair, Pair):
@@ -92,10 +95,10 @@ def of_pairs(pairs: Iterable[Pair | Sequence[str | Path]]) -> list[Pair]:
 
 
 def make(pairs: Sequence[Pair], options: Options) -> list[Job]:
-    """The jobs of these pairs. Candidates of one reference share a seed, which nobody has known before now.
+    """Return the jobs of these pairs. Candidates of one reference share a seed, which nobody has known before now.
 
-    A candidate's own process is told its seed in any case, so that another one's seed tells it nothing; but a candidate that was
-    written after a seed was used must not meet that seed again. A job that a store has already keeps the seed that it has there.
+    A candidate's own process is told its seed in any case, so another candidate's seed tells it nothing. But a candidate that was
+    written after a seed was used must not meet that seed again. A job that a store already has keeps the seed that it has there.
     """
     seeds: dict[str, int] = {}
     hashes = {path: digest(path) for pair in pairs for path in (pair.reference, pair.candidate)}

@@ -21,13 +21,13 @@ from .jobs import Job
 from .spares import Spares
 from .truths import Truths
 
-FIRST_CALL = 120.0  # seconds in which a model's first call may compile
+FIRST_CALL = 120.0  # the most seconds of a model's first call, which may compile
 TRANSIENT = ("timeout", "crashed", "killed", "channel", "memory")
 
 
 @dataclass
 class BatchLimits(Limits):
-    """Of a batch: what hangs must not hold a card for minutes."""
+    """The limits in a batch: a candidate that hangs must not hold a card for minutes."""
 
     def running(self, reference_seconds: float) -> float:
         return max(5.0, 100 * reference_seconds)
@@ -46,7 +46,10 @@ def limits(job: Job) -> BatchLimits:
 
 
 class BatchSession(Session):
-    """`suspicious` after a run: the reference failed in a way that may be the card's doing, or this process's."""
+    """A verification in a batch.
+
+    `suspicious`: whether, after a run, the reference failed in a way that the card or this process may have caused.
+    """
 
     def __init__(
         self, job: Job, built: Built, arch: str, truths: Truths, spares: Spares, progress: Callable[[str], None]
@@ -56,7 +59,7 @@ class BatchSession(Session):
         self.baselines = tuple(job.options["baselines"])
         self.built = built
         self.truths, self.spares = truths, spares
-        self.taken: set[str] = set()  # roles whose process another verification has left
+        self.taken: set[str] = set()  # roles whose process is a spare, left by another verification
         self.started: set[str] = set()  # roles that have had a process
         self.suspicious = False
         extra = {"TORCH_CUDA_ARCH_LIST": arch} if arch else {}
@@ -70,7 +73,7 @@ class BatchSession(Session):
 
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
         worker = None
-        if role not in self.started and self._shares:  # later ones are to be fresh
+        if role not in self.started and self._shares:  # a role's first process may be a spare, later ones are fresh
             worker = self.spares.take(role, self.paths["reference"], limits, self._say_waiting, self.workers)
         self.started.add(role)
         if worker is None:
@@ -109,11 +112,12 @@ class BatchSession(Session):
 def verify_job(
     job: Job, built: Built, arch: str, truths: Truths, spares: Spares, progress: Callable[[str], None]
 ) -> tuple[Report, bool, bool]:
-    """The report of a job, whether another card should be asked as well, and whether memory of the card was missing."""
+    """Return a job's report, whether another card should be asked as well, and whether memory of the card was missing."""
     begin = time.monotonic()
     session = BatchSession(job, built, arch, truths, spares, progress)
     report = session.run()
-    if session.taken and not report.verdict.of_candidate:  # a script that cannot be loaded twice into one process, say
+    # The spares may be the cause: for example, some scripts cannot be loaded twice into one process.
+    if session.taken and not report.verdict.of_candidate:
         spares.close()
         session = BatchSession(job, built, arch, truths, spares, progress)
         report = session.run()

@@ -1,10 +1,10 @@
-"""KernelBench's layout, in and out. KernelBench: Ouyang et al., "KernelBench: Can LLMs Write Efficient GPU Kernels?", 2025.
+"""KernelBench's layout, read and written. KernelBench: Ouyang et al., "KernelBench: Can LLMs Write Efficient GPU Kernels?", 2025.
 
     PROBLEMS/level1/23_Softmax.py                     problem 23 of level 1: a reference
     RUN/level_1_problem_23_sample_0_kernel.py         a candidate for it
-    RUN/eval_results.json                             what came of them: {"23": [{"sample_id": 0, "compiled": ...}]}
+    RUN/eval_results.json                             the results: {"23": [{"sample_id": 0, "compiled": ...}]}
 
-Its times are milliseconds, and -1 where there are none.
+Its times are in milliseconds; -1 where there is none.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from .jobs import Pair
 from .table import Row
 
 CANDIDATE = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
-PLACES = ("KernelBench", "kernelbench", "problems")  # where the problems may be, from the run's folder upwards
+# Names that the problems' folder may have; it is looked for in the run's folder and in those above it.
+PLACES = ("KernelBench", "kernelbench", "problems")
 
 
 def find_problems(run: Path) -> Path:
-    """The folder with level1, level2, ... that belongs to a run's folder. Raises WrongArgument."""
+    """Return the folder with level1, level2, ... that belongs to a run's folder. Raises WrongArgument."""
     for folder in (run, *run.resolve().parents):
         for name in PLACES:
             if (folder / name / "level1").is_dir() or (folder / name / "level2").is_dir():
@@ -34,7 +35,7 @@ def find_problems(run: Path) -> Path:
 
 
 def problems_of(problems: Path, level: int) -> dict[int, Path]:
-    """The problems of a level by their numbers. Raises WrongArgument where two have one number."""
+    """Return the problems of a level by number. Raises WrongArgument where two have the same number."""
     found: dict[int, Path] = {}
     for path in sorted((problems / f"level{level}").glob("*.py")):
         number = path.name.split("_")[0]
@@ -44,7 +45,7 @@ def problems_of(problems: Path, level: int) -> dict[int, Path]:
 
 
 def pairs(run: Path, problems: Path | None = None) -> list[Pair]:
-    """Every candidate of a run, with its problem, by level, problem and sample. Raises WrongArgument."""
+    """Return every candidate of a run with its problem, sorted by level, problem and sample. Raises WrongArgument."""
     where = problems or find_problems(run)
     names = [(match, path) for path in run.iterdir() if (match := CANDIDATE.fullmatch(path.name))]
     if not names:
@@ -61,19 +62,21 @@ def pairs(run: Path, problems: Path | None = None) -> list[Pair]:
 
 
 def tasks(run_pairs: Sequence[Pair]) -> int:
-    """How many problems the levels of these candidates have: fast_p is a share of those."""
+    """Return how many problems the levels of these candidates have; fast_p is a share of them."""
     folders = {pair.reference.parent for pair in run_pairs}
     return sum(len(problems_of(folder.parent, int(folder.name.removeprefix("level")))) for folder in folders)
 
 
 def first_samples(rows: Sequence[Row]) -> list[Row]:
-    """Those that KernelBench's analysis counts: sample 0 of each problem."""
+    """Return the rows that KernelBench's analysis counts: sample 0 of each problem."""
     return [row for row in rows if row.place.get("sample") == 0]
 
 
 def result(record: dict[str, Any]) -> dict[str, Any]:
-    """A record as an entry of eval_results.json. `compiled` and `correctness` are false where the tool failed; the metadata has
-    the verdict."""
+    """Return a record as an entry of eval_results.json.
+
+    `compiled` and `correctness` are also false where the reference, the check or the tool failed; the metadata has the verdict.
+    """
     report = record["report"]
     verdict = Verdict[report["verdict"]]
     timing = report.get("timing")
@@ -105,7 +108,7 @@ def _statistics(seconds: Sequence[float]) -> tuple[float, dict[str, Any]]:
 
 
 def results(records: Sequence[dict[str, Any]]) -> dict[int, str]:
-    """The text of eval_results.json, level by level: KernelBench's file has no place for the level."""
+    """Return the text of an eval_results.json for each level, because KernelBench's file has no place for the level."""
     levels: dict[int, dict[int, list[dict[str, Any]]]] = {}
     for record in sorted(records, key=lambda record: tuple(record["place"].values())):
         place = record["place"]

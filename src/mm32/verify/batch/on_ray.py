@@ -1,6 +1,6 @@
-"""Workers on a Ray cluster: Ray starts them and gives each its cards; jobs and records are in the store, as everywhere.
+"""Workers on a Ray cluster: Ray starts them and gives each its cards; jobs and records are in the store, as always.
 
-A worker that dies is not started again. Its leases run out, and the others do what it had.
+A worker that dies is not started again. Its leases run out, and other workers take its jobs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .worker import work
 
 
 def work_on_ray(store: str | Path, workers: int, gpus: int = 1, cpus: int = 4) -> list[str]:
-    """Run `workers` workers for a store until all of its jobs are done; the names of those that lived until then.
+    """Run `workers` workers for a store until all of its jobs are done. Returns the names of those that lived until then.
 
-    `gpus` and `cpus` are those of one worker, as Ray counts them; 0 gpus verifies on the CPU. The store must be a folder that all
-    nodes see under the same path, as must be the scripts. Uses the cluster that Ray is connected to, else `ray.init()`.
+    `gpus` and `cpus` are those of one worker, as Ray counts them; 0 gpus verifies on the CPU. All nodes must see the store's
+    folder and the scripts under the same paths. Uses the cluster that Ray is connected to, or else calls `ray.init()`.
 
-    Raises ImportError without ray, ValueError where the folder is no store, RuntimeError where jobs are left that nobody does.
+    Raises ImportError without ray, ValueError where the folder is no store, RuntimeError where jobs are left and no worker lives.
     """
     try:
         import ray
@@ -29,7 +29,7 @@ def work_on_ray(store: str | Path, workers: int, gpus: int = 1, cpus: int = 4) -
     whole = Store(Path(store))
     if not ray.is_initialized():
         ray.init()
-    # max_retries: a job that ends its worker would end the next one in the same way; the store counts that, Ray would not.
+    # No retries: a job that ends its worker would end the next one in the same way. The store counts that; Ray would not.
     remote: Any = ray.remote(num_gpus=gpus, num_cpus=cpus, max_retries=0)(work)
     left = [remote.remote(str(whole.folder)) for _ in range(workers)]
     names, problems = [], []

@@ -11,13 +11,13 @@ from .jobs import Job, digest
 
 
 def folder_of(index: Path) -> Path:
-    """Where the pages lie that the table at `index` leads to."""
+    """Return the folder of the pages that the table at `index` links to."""
     return index.with_name(f"{index.stem}-pages")
 
 
 def write(index: Path, jobs: Mapping[str, Job], records: Iterable[dict[str, Any]]) -> None:
-    """Writes the table to `index` and the pages of these records to its folder. A source is shown if it is what was verified:
-    a file that has changed since is not."""
+    """Write the table to `index`, and the pages of these records to its folder. A source is shown only if it is what was
+    verified: a file that has changed since is left out."""
     folder = folder_of(index)
     folder.mkdir(exist_ok=True)
     links: list[str | None] = []

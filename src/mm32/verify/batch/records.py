@@ -1,7 +1,7 @@
 """Files of JSON lines: a header, then one record a line, each on the disk before the next step is taken.
 
-A line that a process was about to write when it was ended is torn: it is the last one of its file, and is left out. A file has
-one writer, which never comes back to it.
+If a process is ended while it writes a line, that line is torn: it is the last one of its file, and is left out. A file has one
+writer, which never opens it again.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class Lines:
 
 
 class Reader:
-    """What is new in a file of lines since the last look."""
+    """Reads what is new in a file of lines since the last look."""
 
     def __init__(self, path: Path):
         self.path = path
         self.at = 0
 
     def new(self) -> Iterator[dict[str, Any]]:
-        """Whole records only; a line without an end may still be in the writing, and is looked at again."""
+        """Yield new records, whole ones only; a line without an end may still be being written, and is looked at again later."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.at)
@@ -80,7 +80,7 @@ class Reader:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk, where the file system can."""
+    """Make sure that the names in a folder are on the disk, where the file system can do that."""
     with contextlib.suppress(OSError):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -90,7 +90,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Put a file in place at once: it is there whole, or as it was."""
+    """Replace a file at once: a reader finds all of the new text, or the file as it was."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with temporary.open("w") as file:
         file.write(text)
@@ -101,7 +101,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def report_of(record: dict[str, Any]) -> Report:
-    """The report that a record holds. What was NaN or infinite in it are the strings that JSON has for them."""
+    """Return the report that a record holds. Values that were NaN or infinite are the strings that stand for them in JSON."""
     found = record["report"]
     names = {field.name for field in dataclasses.fields(Report)}
     report = Report(**{name: value for name, value in found.items() if name in names and name != "verdict"})

@@ -1,4 +1,4 @@
-"""A number for reinforcement learning, with its reason. What says nothing of the candidate gets none."""
+"""A number for reinforcement learning, with its reason. A verdict that says nothing of the candidate gets none."""
 
 from __future__ import annotations
 

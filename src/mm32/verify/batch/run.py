@@ -1,4 +1,4 @@
-"""A whole run on this machine: jobs into a store, a worker, and the records as they come."""
+"""A whole run on this machine: it puts jobs into a store, starts a worker, and gives the records as they come."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ RESULTS = "results.jsonl"
 
 
 class Batch:
-    """Candidates that are verified side by side. Iterating gives their records as they are done, in no certain order.
+    """Candidates that are verified side by side. `records` yields their records as they are done, in no certain order.
 
-    What a store has already of the same contents and options is not done again: `before` of `total` are there. With `submit`,
-    nothing is run here: others do, and `records` waits for nothing. Where no `store` is given, it is a temporary folder.
+    A candidate that the store already has a record of, with the same contents and options, is not verified again: these are
+    `before` of `total`. With `submit`, nothing is run here: other workers do that, and `records` does not wait for them. Without
+    a `store`, a temporary folder is used.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Batch:
             self.error = error
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """One record for each job. Raises RuntimeError where the worker had to give up."""
+        """Yield one record for each job. Raises RuntimeError where the worker had to give up."""
         seen: set[str] = set()
         while len(seen) < self.total:
             alive = self.thread is not None and self.thread.is_alive()
@@ -93,7 +94,7 @@ class Batch:
                 time.sleep(POLL)
 
     def close(self) -> None:
-        """End all that runs. What is done is kept; what is not is nobody's."""
+        """End everything that runs. Finished jobs are kept; the others are given back."""
         if self.worker is not None:
             self.worker.stop()
         if self.thread is not None:
@@ -103,7 +104,7 @@ class Batch:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def write_results(self, path: Path, records: Iterable[dict[str, Any]]) -> None:
-        """All records of this batch in one file, in the order of the jobs, behind a header."""
+        """Write all records of this batch to one file, behind a header, in the order of the jobs."""
         found = {record["id"]: record for record in records}
         lines = [header(total=self.total, done=len(found))]
         lines += [found[id_] for id_ in self.jobs if id_ in found]
@@ -111,8 +112,11 @@ class Batch:
 
 
 class Reports:
-    """The reports of `verify_many`, as they are done; `len` is how many there will be. Use it as a context, or exhaust it, or
-    `close` it: until then candidates are verified in the background."""
+    """An iterator over the reports of `verify_many`, as they are done; `len` is how many there will be.
+
+    Candidates are verified in the background until it is closed or exhausted: use it as a context manager, exhaust it, or call
+    `close`.
+    """
 
     def __init__(self, batch: Batch):
         self.batch = batch
@@ -142,7 +146,7 @@ class Reports:
         self.batch.close()
 
     def stop(self) -> None:
-        """Begin nothing more, from any thread: what is being verified is given back, and the iterator ends with what is done."""
+        """Start nothing more (from any thread): what is being verified is given back, and the iterator ends with what is done."""
         if self.batch.worker is not None:
             self.batch.worker.stop()
 
@@ -167,23 +171,23 @@ def verify_many(
     """Compare many candidates with their references, on all cards of this machine.
 
     Args:
-        pairs: (reference, candidate), paths of scripts as for `verify`. `report.candidate` tells which a report is of. A store
-            knows a candidate by its path again; a `Pair` of mm32.verify.batch.jobs names it otherwise.
+        pairs: (reference, candidate), paths of scripts as for `verify`. `report.candidate` tells which candidate a report is of.
+            A store recognises a candidate by its path; a `Pair` of mm32.verify.batch.jobs gives it another name.
         trials: as for `verify`.
         seed: as for `verify`; by default one for all candidates of a reference.
-        timeout: as for `verify`; but a call may take max(5 s, 100 times the reference's time) here, and a first call, which may
+        timeout: as for `verify`; but here a call may take max(5 s, 100 times the reference's time), and a first call, which may
             compile, two minutes.
         memory_gib: as for `verify`.
         baselines: as for `verify`.
         gpus: how many cards to use, or "all", the default; without any, the CPU.
-        builders: how many candidates are built at once; by default as the cores and cards allow.
-        store: a folder in which everything is kept as it is done, to go on from when it is given again; by default a
+        builders: how many candidates are built at once; by default as many as the cores and cards allow.
+        store: a folder in which every result is kept as it is done; a call that gives it again goes on from there. By default a
             temporary one.
         progress: called from several threads with a candidate's name and what is being done with it.
 
-    Returns an iterator of reports as they are done, in no certain order: one for each pair (equal pairs have one), TOOL FAILED
-    where this tool failed twice. Raises ValueError for wrong arguments, FileNotFoundError for a script that does not exist, and
-    from the iterator RuntimeError where no card could be worked on.
+    Returns an iterator of reports as they are done, in no certain order: one for each pair (equal pairs have one). The verdict is
+    TOOL FAILED where this tool failed twice. Raises ValueError for wrong arguments, FileNotFoundError for a script that does not
+    exist. The iterator raises RuntimeError where no card could be worked on.
 
     Example:
         >>> pairs = [("reference.py", path) for path in sorted(Path("candidates").glob("*.py"))]

@@ -1,7 +1,7 @@
-"""The program that verifies one job after another on one card. CUDA is in its own process: if that breaks, a new one is started.
+"""The program that verifies one job after another on one card. It is a process of its own: if CUDA breaks, a new one is started.
 
-It has imported torch, and keeps its fork server and the reference's truths from one candidate to the next. It reads jobs from a
-socket and writes lines of JSON to it: progress, then what came of it. When the socket closes it ends whatever it does.
+It imports torch once, and keeps its fork server and the reference's truths from one candidate to the next. It reads jobs from a
+socket and writes lines of JSON to it: progress, then the result. When the socket closes, it ends whatever it does.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ EVERY = 0.5  # seconds between two lines of progress
 
 
 def main(arguments: list[str]) -> None:
-    """Serve on the socket of descriptor arguments[0]; arguments[1] is what extensions are built for."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is the worker's
+    """Serve on the socket with descriptor arguments[0]; arguments[1] has the architectures that extensions are built for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles an interrupt from the keyboard
     signal.signal(signal.SIGTERM, _end)
     sock = socket.socket(fileno=int(arguments[0]))
     sock.set_inheritable(False)
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> None:
         while True:
             with arrived:
                 while not inbox:
-                    arrived.wait(1.0)  # in parts, or a signal would not be seen
+                    arrived.wait(1.0)  # not for longer at once, or a signal would not be seen
                 order = json.loads(inbox.pop(0))
             last = 0.0
 

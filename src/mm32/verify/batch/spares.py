@@ -1,11 +1,12 @@
 """Processes of a reference that one verification of a batch leaves to the next.
 
-Each has a context on the card, and the driver makes those of all cards of a host one after another, a quarter of a second each;
-while it does, windows on the other cards wait when their memory is mapped (docs/log/verify.md). So what would be made again for
-the same reference is kept: its process, the control's and the null worker's. Each begins anew, with another runner, as if it had
-just been started.
+Each process has a context on the card. The driver creates the contexts of all cards of a host one after another, a quarter of a
+second each; meanwhile, windows on the other cards wait when their memory is mapped (docs/log/verify.md). So the processes that
+would be started again for the same reference are kept: the reference's own, the control's and the null worker's. Each begins
+anew, with a new ScriptRunner, as if it had just been started.
 
-Only where the candidate could not have reached them: another user, in a PID namespace, with files that are read-only for it.
+They are kept only where the candidate could not have reached them: it was another user, in a PID namespace, with files that were
+read-only for it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from ..verdict import Verdict
 from .jobs import digest
 
 ROLES = ("reference", "control", "null")
-OUT_OF_REACH = {"PID namespace", "read-only files", "another user"}  # words of a candidate's isolation
-BEGINNING = 20.0  # seconds in which a process begins anew
+# Words of a candidate's isolation, all of which are needed.
+OUT_OF_REACH = {"PID namespace", "read-only files", "another user"}
+BEGINNING = 20.0  # the most seconds that a process may take to begin anew
 
 
 class Spares:
@@ -31,7 +33,7 @@ class Spares:
 
     def __init__(self) -> None:
         self._kept: dict[str, WorkerProcess] = {}  # by role
-        self._script = ""  # the digest of the reference that those but the null worker have run
+        self._script = ""  # the digest of the reference that all but the null worker have run
         self._estimates: dict[str, Estimate] = {}  # of that reference, by baseline
 
     def take(
@@ -42,8 +44,8 @@ class Spares:
         on_wait: Callable[[float], None],
         beside: Sequence[WorkerProcess],
     ) -> WorkerProcess | None:
-        """A process for the `role` of a verification of the reference `script`, from now on the caller's; None if there is
-        none."""
+        """Return a process for the `role` of a verification of the reference `script`, or None if there is none. From now on it
+        is the caller's."""
         self._for(script)
         worker = self._kept.pop(role, None)
         if worker is None:
@@ -55,7 +57,7 @@ class Spares:
         return worker
 
     def keep(self, workers: Sequence[WorkerProcess], script: Path, report: Report) -> list[WorkerProcess]:
-        """Keep of a verification's `workers` the first of each role that works; gives the others, which the caller ends."""
+        """Keep, of a verification's `workers`, the first of each role that works. Returns the others, which the caller ends."""
         safe = OUT_OF_REACH.issubset(report.isolation)
         if not safe or not report.verdict.of_candidate or report.verdict is Verdict.SUSPECT:
             return list(workers)
@@ -71,7 +73,7 @@ class Spares:
     @staticmethod
     def _begins_anew(worker: WorkerProcess) -> bool:
         worker.on_wait = None
-        vars(worker).pop("ask", None)  # what watched its answers
+        vars(worker).pop("ask", None)  # the wrapper by which Truths watched its answers
         try:
             worker.check_undisturbed()
             if worker.is_sound:
@@ -81,7 +83,7 @@ class Spares:
             return False
 
     def estimates_of(self, script: Path) -> dict[str, Estimate]:
-        """What a call of the reference takes, by baseline, as earlier verifications have found; the next ones may add to it."""
+        """Return what earlier verifications found that a call of the reference takes, by baseline; later ones may add to it."""
         self._for(script)
         return self._estimates
 

@@ -1,19 +1,19 @@
-"""The shared folder of a batch: jobs, who has taken which, and what came of them.
+"""The shared folder of a batch: jobs, who has taken which, and their results.
 
-Workers hold nothing that is not also here, and nobody has to be told that one has come or gone. On a file system that several
-machines share, each can run workers; what is asked of it is that making a file that must not exist yet, and renaming one, are
-atomic (NFS from version 3 on, Lustre, GPFS, any local one).
+Workers hold nothing that is not also here, and come and go without telling anybody. If several machines share the file system,
+each can run workers. The file system must make two operations atomic: creating a file that must not exist yet, and renaming one
+(NFS from version 3 on, Lustre, GPFS, any local one).
 
     jobs/*.jsonl       jobs, a file for each time that some were added
     leases/ID.N        attempt N at a job: who has it; the file's time is when its worker last gave a sign
-    leases/ID.N.begun  while a part of the candidate runs, so that a worker's death may be its doing
-    leases/ID.N.failed why the attempt came to nothing: the worker died, the card hung
+    leases/ID.N.begun  exists while a part of the candidate runs, which may then have caused a worker's death
+    leases/ID.N.failed why the attempt failed: the worker died, the card hung
     records/*.jsonl    records, a file for each worker
     done/ID            there is a record
-    workers/*.json     who is there, and with which cards
+    workers/*.json     the workers that are there, and their cards
 
-A worker that dies lets its leases run out. Any other one then tries the job again, once; when that attempt has come to nothing
-as well, the record says TOOL FAILED and names both.
+The leases of a worker that dies run out. Any other worker then tries the job again, once. If that attempt fails as well, the
+record says TOOL FAILED and names both.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ from ..verdict import Verdict
 from .jobs import Job
 from .records import SCHEMA, Lines, Reader, header, write_whole
 
-LEASE = 120.0  # seconds without a sign, after which a worker is taken for dead; a file system may tell of a sign late
+# Seconds without a sign after which a worker is taken for dead. A file system may show a sign late.
+LEASE = 120.0
 ATTEMPTS = 2
 FOLDERS = ("jobs", "leases", "records", "done", "workers")
 
 
 def me(kind: str) -> dict[str, Any]:
-    """This process, so that another one on this machine can tell whether it is still there. `kind`: run or worker."""
+    """Describe this process, so that another one on this machine can tell whether it still exists. `kind`: run or worker."""
     boot = ""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -54,7 +55,7 @@ def me(kind: str) -> dict[str, Any]:
 
 
 def gone(who: dict[str, Any]) -> bool:
-    """Whether a process of this machine, as `me` described it, has ended; False for one of another machine."""
+    """Return whether a process of this machine, as `me` described it, has ended; False for one of another machine."""
     here = me("")
     if who.get("host") != here["host"]:
         return False
@@ -68,7 +69,7 @@ def gone(who: dict[str, Any]) -> bool:
 
 @dataclass
 class Lease:
-    """A job that a worker of this process has taken; `failures` are the attempts before."""
+    """A job that a worker of this process has taken. `failures`: why earlier attempts failed."""
 
     job: Job
     attempt: int
@@ -76,7 +77,7 @@ class Lease:
     failures: list[dict[str, Any]] = field(default_factory=list)
 
     def begin(self) -> None:
-        """A part of the candidate runs from now on: the worker's death would count as an attempt."""
+        """Mark that a part of the candidate runs from now on: the worker's death would count as an attempt."""
         self.path.with_name(f"{self.path.name}.begun").touch()
 
     def pause(self) -> None:
@@ -113,8 +114,10 @@ class Store:
     # ------------------------------------------------------------------------------------------------------ jobs
 
     def add(self, jobs: Sequence[Job]) -> list[Job]:
-        """Add those that are not there yet; gives them all as they are there, with the seed that they were added with. Scripts
-        of the same contents that lie elsewhere now, in a store that was moved, are read from where they are by this process."""
+        """Add the jobs that are not there yet. Returns all of them as they are there, with the seed that they were added with.
+
+        If the scripts, with the same contents, lie elsewhere now (the store was moved), this process reads them from there.
+        """
         there = self.jobs()
         new = [job for job in jobs if job.id not in there]
         if new:
@@ -138,10 +141,10 @@ class Store:
     # ------------------------------------------------------------------------------------------------------ leases
 
     def take(self, who: dict[str, Any]) -> Lease | None:
-        """A job that nobody has, or None: all are done, or somebody has each of the rest.
+        """Take a job that nobody has. Returns None where all jobs are done, or others have the rest.
 
-        Jobs that failed elsewhere come first. Those that failed on a card of this worker's come last, and only where nobody
-        with another card is there.
+        Jobs that failed elsewhere come first. Those that failed on the only card of this worker come last, and only where no
+        worker with another card is there.
         """
         with self.lock:
             jobs = self.jobs()
@@ -181,13 +184,13 @@ class Store:
             return None
         with os.fdopen(fd, "w") as file:
             json.dump(who, file)
-        if (self.folder / "done" / job.id).exists():  # it was finished between the look and the taking
+        if (self.folder / "done" / job.id).exists():  # it was finished after this looked for jobs that are not done
             path.unlink(missing_ok=True)
             return None
         return Lease(job, attempt, path, [self._failure(job, n) for n in range(1, attempt)])
 
     def _expired(self, job: Job, attempt: int, path: Path) -> bool:
-        """Whether a lease has run out, which no longer stands in the way then: it is gone, or has failed."""
+        """Return whether a lease has run out and is removed. If it ran out after `begin`, note a failure instead; it stays."""
         try:
             age = self._now() - path.stat().st_mtime
             owner = json.loads(path.read_text() or "{}")
@@ -197,12 +200,12 @@ class Store:
             return False
         begun = path.with_name(f"{path.name}.begun")
         if owner.get("kind") == "run" and gone(owner):
-            begun.unlink(missing_ok=True)  # the whole tool was ended, by no candidate
+            begun.unlink(missing_ok=True)  # the whole tool was ended, and not by a candidate
         if begun.exists():
             said = f"worker {owner.get('name', '?')} on {owner.get('host', '?')} was no longer there"
             self._note_failure(job, attempt, owner, said)
             return False  # the next look finds the failure
-        with contextlib.suppress(OSError):  # of several that find it, one moves it
+        with contextlib.suppress(OSError):  # if several workers find it, only one of them moves it
             aside = path.with_name(f"{path.name}.old-{secrets.token_hex(4)}")
             os.rename(path, aside)
             aside.unlink()
@@ -210,7 +213,7 @@ class Store:
         return False
 
     def _elsewhere(self, who: dict[str, Any], mine: set[str]) -> bool:
-        """Whether a worker with other cards than `mine` is there."""
+        """Return whether a worker with other cards than `mine` is there."""
         now = self._now()
         for path in (self.folder / "workers").glob("*.json"):
             with contextlib.suppress(OSError, ValueError):
@@ -221,7 +224,7 @@ class Store:
         return False
 
     def _now(self) -> float:
-        """The time by the file system's own clock, which leases are dated by."""
+        """Return the time by the file system's own clock, which also dates the leases."""
         path = self.folder / "workers" / f".clock-{os.getpid()}-{threading.get_ident()}"
         path.touch()
         now = path.stat().st_mtime
@@ -255,7 +258,7 @@ class Store:
             write_whole(path, json.dumps(who))
 
     def leave(self, leases: Sequence[Lease], who: dict[str, Any]) -> None:
-        """Give back what is not finished: it counts as never taken. The worker is gone then."""
+        """Give back jobs that are not finished, which then count as never taken, and remove the worker."""
         for lease in leases:
             lease.pause()
             lease.path.unlink(missing_ok=True)
@@ -264,11 +267,11 @@ class Store:
     # ------------------------------------------------------------------------------------------------------ records
 
     def lines(self, who: dict[str, Any]) -> Lines:
-        """The file of a worker's records."""
+        """Create a file for a worker's records."""
         return Lines(self.folder / "records" / f"{who['name']}-{secrets.token_hex(4)}.jsonl", worker=who["name"])
 
     def finish(self, lines: Lines, lease: Lease, who: dict[str, Any], report: dict[str, Any], card: str) -> None:
-        """Keep what came of a job."""
+        """Keep the result of a job."""
         record = {
             "schema": SCHEMA,
             "kind": "record",
@@ -282,13 +285,13 @@ class Store:
         }
         with self.lock:
             done = self.folder / "done" / lease.job.id
-            if not done.exists():  # or this worker was taken for dead, and another one has done it
+            if not done.exists():  # it may exist: this worker was taken for dead, and another one has done the job
                 lines.append(record)
                 done.touch()
         lease.pause()
 
     def fail(self, lines: Lines, lease: Lease, who: dict[str, Any], reason: str, card: str) -> bool:
-        """An attempt has come to nothing. Whether that was the last: then the record says so."""
+        """Note that an attempt has failed. Returns whether it was the last one; if so, a record says that the tool failed."""
         lease.pause()
         self._note_failure(lease.job, lease.attempt, who, reason, card)
         if lease.attempt < ATTEMPTS:
@@ -297,11 +300,11 @@ class Store:
         return True
 
     def _give_up(self, job: Job, who: dict[str, Any]) -> None:
-        """Write the record of a job whose last attempt's worker died, or was about to write it when it did."""
+        """Write the record of a job whose last attempt failed without one: its worker died, perhaps just before writing it."""
         path = self.folder / "leases" / f"{job.id}.{ATTEMPTS}.failed"
         with contextlib.suppress(OSError):
             if self._failure(job, ATTEMPTS)["worker"] == who["name"] and self._now() - path.stat().st_mtime < 5:
-                return  # it is in the writing
+                return  # this worker is writing it just now
             lines = self.lines(who)
             self._write_failure(lines, job, who)
             lines.close()
@@ -314,7 +317,7 @@ class Store:
         self.finish(lines, lease, who, report.as_dict(), failures[-1]["card"])
 
     def new_records(self) -> Iterator[dict[str, Any]]:
-        """Those that have come since the last call, from all workers. One job may have two: a lease may run out of a worker that
-        was only slow."""
+        """Yield the records that have come since the last call, from all workers. A job may have two: the lease of a worker that
+        was only slow may run out."""
         for path in sorted((self.folder / "records").glob("*.jsonl")):
             yield from self._record_files.setdefault(path, Reader(path)).new()

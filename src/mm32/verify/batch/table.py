@@ -1,4 +1,4 @@
-"""What came of a batch: a row of each candidate, fast_p, the exit code."""
+"""The results of a batch: a row for each candidate, fast_p, the exit code."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ..text import shortened
 from ..verdict import Verdict
 
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
-WHY = 100  # characters of a reason in the table
+WHY = 100  # the most characters of a reason in the table
 EXIT_RULES = ("worst", "tool", "none")
 
 
 @dataclass(frozen=True)
 class Row:
-    """What the table needs of a record, which may be large."""
+    """The part of a record that the table needs; the record itself may be large."""
 
     id: str
     name: str
     verdict: Verdict
     reason: str
     seconds: float
-    speedup: float | None = None  # of the baseline that decides
+    speedup: float | None = None  # over the baseline that decides the verdict
     low: float | None = None
     high: float | None = None
     baseline: str = "eager"
@@ -52,34 +52,34 @@ class Row:
 
     @property
     def believed(self) -> float:
-        """The speedup that fast_p counts: nothing where the times are suspect."""
+        """The speedup that fast_p counts: 0 where there is none, or the times are suspect."""
         return self.speedup if self.speedup is not None and self.verdict is not Verdict.SUSPECT else 0.0
 
 
 def fast_p(rows: Sequence[Row], p: float, of: int | None = None) -> float:
-    """The share of tasks whose candidate is correct and faster than `p` times, as KernelBench defines it; fast_0 is the share of
-    correct ones. `of`: how many tasks there are, where some have no candidate."""
+    """Return the share of tasks whose candidate is correct and more than `p` times as fast, as KernelBench defines it; fast_0 is
+    the share of correct ones. `of`: how many tasks there are, where some have no candidate."""
     count = len(rows) if of is None else of
     return sum(row.verdict.same and (p == 0 or row.believed > p) for row in rows) / count if count else 0.0
 
 
 def proven_p(rows: Sequence[Row], p: float, of: int | None = None) -> float:
-    """As `fast_p`, of those whose whole interval is above `p` and whose verdict is FASTER."""
+    """Return the share of tasks whose candidate is FASTER, with its whole interval above `p`. `of`: as for `fast_p`."""
     count = len(rows) if of is None else of
     found = sum(row.verdict is Verdict.FASTER and row.low is not None and row.low > p for row in rows)
     return found / count if count else 0.0
 
 
 def exit_code(rows: Sequence[Row], rule: str) -> int:
-    """By the worst verdict; by the worst that says nothing of a candidate ("tool"); or 0."""
+    """Return the exit code by `rule`: of the worst verdict; of the worst that says nothing of a candidate ("tool"); or 0."""
     order = list(Verdict)
     counted = [row.verdict for row in rows if rule == "worst" or (rule == "tool" and not row.verdict.of_candidate)]
     return max(counted, key=order.index).exit_code if counted else 0
 
 
 def lines(rows: Sequence[Row], of: int | None = None, whole: object = None) -> list[str]:
-    """The table, and what follows from it. Texts of candidates are one line each, in the middle of a line. `whole`: where reasons
-    are that are too long for the table."""
+    """Return the lines of the table and of the summary. A candidate's text takes one line, and never stands at its beginning.
+    `whole`: where to find in full the reasons that are too long for the table."""
     cells = [["candidate", "verdict", "speedup", "interval", "seconds", "why"]]
     for row in rows:
         speed = f"{row.speedup:.2f}x" if row.speedup is not None else ""

@@ -1,12 +1,13 @@
-"""The reference's float64 truth, made once for all candidates that are given the same data.
+"""The reference's float64 truth, computed once for all candidates that are given the same data.
 
 What is kept is what a trusted process has answered: the float64 results with how far rounding may lead, gauges, and outputs
-computed wrongly on purpose. They are found again by the contents of everything that they follow from (the reference's script, its
-parameters, the inputs, its fp32 output, the seed of the call), so that a reference which answers differently is asked anew. They
-stay in the tool's own process, which no candidate can read.
+computed wrongly on purpose. They are looked up by the contents of everything that determines them (the reference's script, its
+parameters, the inputs, its fp32 output, the seed of the call), so a reference that answers differently is asked anew. They stay
+in the tool's own process, which no candidate can read.
 
-What is not shared: the reference's processes (a candidate that disturbed one would disturb the judgement of the next); times,
-which only tell something beside those of the same minutes; and the data of timed windows, which are secret.
+Not shared here are the reference's processes (a candidate that disturbed one would disturb the judgement of the next; spares.py
+keeps those that no candidate can reach); times, which mean something only beside those of the same minutes (timing/stage.py keeps
+the reference's own for half a minute); and the data of timed windows, which are secret.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ from ..processes.channel import Reply
 from ..processes.process import WorkerProcess
 from .jobs import digest
 
-KEPT = ("truth", "gauge", "spoiled", "coarse")  # requests that change nothing in the reference's process
-# Others of which no answer depends on what was asked before.
+# Requests whose answers are kept; they change nothing in the reference's process.
+KEPT = ("truth", "gauge", "spoiled", "coarse")
+# Other requests that change nothing on which a kept answer depends.
 UNCHANGING = ("load", "machine", "make_more", "slots", "wake", "window", "release", "free")
-STATES = {
-    v.name for v in (*VARIATIONS, *MILDER.values(), *ISOLATING) if v.state
-}  # variations of the model's own tensors
-MOST = 1 << 30  # bytes of answers that are kept
-# Bytes of a value above which its contents are not looked at (on the host that takes 2 s a GiB): the answers that follow from it
-# exceed what is kept, or leave room for no others.
+# Variations of the model's own tensors.
+STATES = {v.name for v in (*VARIATIONS, *MILDER.values(), *ISOLATING) if v.state}
+MOST = 1 << 30  # the most bytes of answers that are kept
+# Contents of values of more bytes are not hashed, which on the host would take 2 s a GiB: the answers that follow from such a
+# value exceed what is kept, or leave no room for others.
 LARGEST = 256 << 20
-AN_ANSWER = 4096  # bytes that one counts beside its tensors
-UNKNOWN = b"unknown "  # what the fingerprint of contents that nobody has looked at begins with
-ROW, AT_ONCE = 2048, 1 << 22  # words that become one fingerprint, and that are looked at together
-WORDS = 4  # of 32 bits, of a fingerprint
-SEED = secrets.randbits(63)  # of the factors, which nobody outside of this process knows
+AN_ANSWER = 4096  # bytes that an answer counts in addition to its tensors
+UNKNOWN = b"unknown "  # the beginning of the fingerprint of contents that were not hashed
+ROW, AT_ONCE = 2048, 1 << 22  # words that are hashed to one fingerprint, and words that are hashed in one step
+WORDS = 4  # 32-bit words of a fingerprint
+SEED = secrets.randbits(63)  # the seed of the factors; nobody outside of this process knows it
 
 
 def fingerprint(tree: Any) -> bytes:
-    """Of the contents of a value: structure, types, shapes and bits. Of one of more than LARGEST bytes, another one each time."""
+    """Return a hash of the contents of a value: structure, types, shapes and bits. Above LARGEST bytes it differs each time."""
     if bytes_of(tree) > LARGEST:
         return UNKNOWN + secrets.token_bytes(16)
     found = hashlib.blake2b(digest_size=16)
@@ -62,11 +63,11 @@ def fingerprint(tree: Any) -> bytes:
 
 
 def condensed(t: Tensor) -> Tensor:
-    """A few kilobytes on the host that stand for a tensor: where they lie, for a card's memory is read there
-    hundreds of times as fast as it is sent to the host and hashed.
+    """Return a few kilobytes on the host that stand for a tensor. They are computed where the tensor lies: a card reads its own
+    memory hundreds of times as fast as that is sent to the host and hashed.
 
-    Row by row, each 32-bit word is multiplied by a secret 64-bit factor of its place; the upper half of the sum, modulo 2^64, is
-    the same for two other rows with a probability of 2^-32, whatever they are, and of 2^-128 with four sets of factors.
+    In each row, each 32-bit word is multiplied by a secret 64-bit factor of its place. The upper half of the sum, modulo 2^64, is
+    the same for two different rows with a probability of 2^-32, whatever they are, and of 2^-128 with four sets of factors.
     (Multilinear hashing: Lemire and Kaser, "Strongly universal string hashing is fast", The Computer Journal 57(11), 2014.)
     """
     bits = bits_of(t)
@@ -84,13 +85,13 @@ def condensed(t: Tensor) -> Tensor:
 
 
 def _upper_sums(rows: Tensor, factors: Tensor) -> Tensor:
-    """Of rows of words, WORDS words each."""
+    """Return the upper halves of the sums of each row: WORDS words a row, one for each set of factors."""
     wide = rows.to(torch.int64) & 0xFFFFFFFF
     return torch.stack([((wide * of).sum(1) >> 32).to(torch.int32) for of in factors], 1)
 
 
 class Truths:
-    """Answers of the last references, at most MOST bytes of them."""
+    """Answers of the latest references. `most`: the most bytes of them."""
 
     def __init__(self, most: int = MOST):
         self.most = most
@@ -99,7 +100,7 @@ class Truths:
         self.asked = self.found = 0
 
     def watch(self, worker: WorkerProcess, script: str) -> None:
-        """From now on, what this reference's process is asked is answered from here where it can be."""
+        """From now on, answer requests to this reference's process from here where that is possible."""
         original = worker.ask
         state = _State(digest(Path(script)))
 
@@ -129,7 +130,7 @@ class Truths:
 
 
 class _State:
-    """What the answers of a reference's process follow from, as its requests and answers tell."""
+    """What the answers of a reference's process depend on, as far as its requests and answers tell."""
 
     def __init__(self, script: str):
         self.script = script
@@ -172,8 +173,8 @@ class _State:
             said = {name: item for name, item in reply.header.items() if name != "nonce"}
             self.other += hashlib.blake2b(json.dumps([op, said], sort_keys=True, default=str).encode()).digest()[:8]
         elif op not in KEPT and op not in UNCHANGING:
-            self._unknown()  # adopt, say
+            self._unknown()  # for example, adopt
 
     def _unknown(self) -> None:
-        """Nothing is known of the inputs and parameters until both are set again: no answer is found or kept for later."""
+        """Note that the inputs and parameters are unknown: until both are set again, no answer is looked up or kept."""
         self.inputs = self.model = UNKNOWN

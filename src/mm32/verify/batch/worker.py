@@ -1,12 +1,12 @@
-"""A worker: takes jobs from a store, builds ahead side by side, has each verified on a card, and keeps what comes of it.
+"""A worker: takes jobs from a store, builds them ahead side by side, has each verified on a card, and keeps the results.
 
-It holds no state that is not in the store. Its own process uses no card and runs nothing of a candidate: what may break are the
-runners, which are started again. A card has two: they compare at the same time, and what one of them times it has the card to
-itself for (device_lock.py). The CPU has one.
+It holds no state that is not in the store. Its own process uses no card and runs nothing of a candidate. Only its runners may
+break, and they are started again. A card has two runners: they compare at the same time, but while one of them times, it has the
+card to itself (device_lock.py). The CPU has one.
 
     builders (threads)  take a job - build it, without a card - put it into the queue
     cards (threads)     take it from the queue - have their runner verify it - keep the record
-    a heart (thread)    gives the store a sign for each job that is held
+    heartbeat (thread)  gives the store a sign for each job that is held
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from .handle import SILENCE, Broken, Runner
 from .judged import limits
 from .store import Lease, Store, me
 
-IDLE = 1.0  # seconds between two looks for a job that somebody may have left
-ON_A_CARD = 4  # builders for each card, where there are cores
-RUNNERS = 2  # of a card
+IDLE = 1.0  # seconds between two looks for a job that another worker may have left
+ON_A_CARD = 4  # the most builders for each card, where there are enough cores
+RUNNERS = 2  # runners of a card
 
 
 class Turns:
-    """Of a card's runners: all at once, or one alone, which waits until the others are done and goes before those that come."""
+    """The turns of a card's runners: all verify at once, or one alone. That one waits until the others are done, and goes before
+    those that come later."""
 
     def __init__(self) -> None:
         self.at_work = self.waiting = 0
@@ -64,31 +65,33 @@ class Turns:
                 self.changed.notify_all()
 
 
-COMPUTING = 3  # processes of a runner: its own, which judges, the reference's and the candidate's
-BROKEN = 3  # runners in a row that came to nothing on a card, after which the card is left alone
+COMPUTING = 3  # processes of a runner that compute: its own, which judges, the reference's and the candidate's
+BROKEN = 3  # runners in a row that failed to start on a card, after which the card is not used any more
 
 Told = Callable[[str, str], None]  # a candidate's name, and what is being done with it
 
 
 def builders_for(cards: Sequence[Card]) -> int:
-    """How many candidates are built at once: on a CPU one, since it is what is timed; else by the cores that cards leave."""
+    """Return how many candidates are built at once: one where the CPU is timed, else by the cores that the runners leave."""
     if any(card.name == CPU for card in cards):
         return 1
     return max(1, min(len(os.sched_getaffinity(0)) - 2 * RUNNERS * len(cards), ON_A_CARD * len(cards)))
 
 
 def threads_for(cards: Sequence[Card]) -> int | None:
-    """How many threads OpenMP, and so torch, has in each process of a batch: a share of the cores, or each process of all runners
-    takes every core, and they wait for one another. None where nothing is said: the user has said it, or a CPU is what is timed,
-    on which one process at a time works."""
+    """Return how many threads OpenMP, and so torch, has in each process of a batch: a share of the cores. Otherwise, each process
+    of every runner would use all cores, and they would wait for one another. None leaves the number as it is: the user has set
+    it, or the CPU is timed, on which one process at a time works."""
     if os.environ.get("OMP_NUM_THREADS") or any(card.name == CPU for card in cards):
         return None
     return max(1, len(os.sched_getaffinity(0)) // (RUNNERS * len(cards) * COMPUTING))
 
 
 class Worker:
-    """`run` works until all jobs of the store are done, or `stop` is called from another thread. `kind`: run or worker. Raises
-    WrongArgument where jobs of the store need a card and there is none."""
+    """A worker. `run` works until all jobs of the store are done, or `stop` is called from another thread.
+
+    `kind`: run or worker. Raises WrongArgument where jobs of the store need a card and there is none.
+    """
 
     def __init__(
         self,
@@ -102,8 +105,8 @@ class Worker:
         self.store = store
         self.cards = list(cards)
         done = store.done()
-        for job in store.jobs().values():  # others may have the card that this one lacks, and would find the job done
-            if job.id not in done:
+        for job in store.jobs().values():
+            if job.id not in done:  # for one that is done, another worker may have had the card that this one lacks
                 check_baseline(job.options["baselines"], any(card.name != CPU for card in self.cards))
         self.builders = builders or builders_for(cards)
         self.threads = threads_for(cards)
@@ -112,25 +115,25 @@ class Worker:
         self.silence = silence
         host = socket.gethostname()
         name = f"{host}-{os.getpid()}-{secrets.token_hex(2)}"
-        # A machine's CPU is a card of that machine's.
+        # The CPUs of different machines count as different cards.
         self.names = {card: f"{host}:{CPU}" if card.name == CPU else card.name for card in self.cards}
         self.who = {**me(kind), "name": name, "cards": sorted(self.names.values())}
         self.stopping = threading.Event()
         self.held: list[Lease] = []
         self.lock = threading.Lock()
-        # As many are built beyond those that are being built as there are runners of cards.
+        # The jobs held at once: one for each builder, and two for each card (a GPU has two runners), built or being verified.
         self.room = threading.Semaphore(self.builders + 2 * len(self.cards))
         self.ready: queue.Queue[tuple[Lease, Built]] = queue.Queue()
-        self.needed = threading.Event()  # there is something to do
+        self.needed = threading.Event()  # set when there is something to do
         self.problem = ""  # why the worker had to give up, if it had
-        self.working = set(self.cards)  # those that are not left alone
+        self.working = set(self.cards)  # cards that are still used
         self.turns = {card: Turns() for card in self.cards}
 
     def stop(self) -> None:
         self.stopping.set()
 
     def run(self) -> None:
-        """Returns when nothing is left to do. Raises RuntimeError where no card could be worked on."""
+        """Work until nothing is left to do. Raises RuntimeError where no card could be worked on, or a thread failed."""
         self.lines = self.store.lines(self.who)
         self.work = Path(tempfile.mkdtemp(prefix="mm32-batch-"))
         self.store.beat([], self.who)
@@ -207,7 +210,7 @@ class Worker:
             self.ready.put((lease, built))
 
     def _changed(self, lease: Lease) -> str:
-        """Why the scripts are not what the job was made of; "" if they are."""
+        """Return why the scripts are not what the job was made from; "" if they are."""
         from .jobs import digest
 
         job = lease.job
@@ -222,14 +225,14 @@ class Worker:
     # ------------------------------------------------------------------------------------------------------ cards
 
     def _card(self, card: Card) -> None:
-        """Verify on one card what is ready, until there is nothing left to do."""
+        """Verify on one card the candidates that are ready, until there is nothing left to do."""
         runner: Runner | None = None
         broken = 0
         try:
             while not self.needed.wait(0.1):
                 if self.stopping.is_set():
                     return
-            with suppress(Broken):  # it imports torch while the first candidates are built; what is wrong shows below
+            with suppress(Broken):  # it imports torch while the first candidates are built; a failure shows below
                 runner = self._runner(card)
             while not self.stopping.is_set() and card in self.working:
                 if (taken := self._next_for(card)) is None:
@@ -249,7 +252,7 @@ class Worker:
                 if self.stopping.is_set() and "report" not in said:
                     self._discard(built)
                     return
-                if not begun:  # no runner: nothing of the candidate's, which another card may take
+                if not begun:  # no runner started, which is not the candidate's fault: another card may take it
                     self.ready.put((lease, built))
                     broken += 1
                     if broken == BROKEN:
@@ -268,11 +271,11 @@ class Worker:
                 runner.close()
 
     def _runner(self, card: Card) -> Runner:
-        """A process that verifies on a card. Raises Broken."""
+        """Start a process that verifies on a card. Raises Broken."""
         return Runner(card, self.arch, self.stopping.is_set, self.silence, self.threads)
 
     def _next_for(self, card: Card) -> tuple[Lease, Built] | None:
-        """A candidate that is built, for this card; None if there is none by now."""
+        """Return a candidate that is built, for this card; None if there is none yet."""
         try:
             lease, built = self.ready.get(timeout=0.2)
         except queue.Empty:
@@ -284,10 +287,11 @@ class Worker:
         return lease, built
 
     def _verify(self, runner: Runner, card: Card, lease: Lease, built: Built) -> dict[str, Any]:
-        """What the runner says of a candidate. Raises Broken."""
+        """Have the runner verify a candidate, and return its answer. Raises Broken."""
         order = {"job": lease.job.record(), "built": built.record()}
         said: dict[str, Any] = {}
-        for alone in (False, True):  # alone if memory was missing that the other runner's may have had
+        # A second time alone if memory was missing, which the other runner's candidate may have had.
+        for alone in (False, True):
             with self.turns[card].turn(alone):
                 said = runner.verify(order, lambda text: self.told(lease.job.name, text))
             if not said.get("short"):
@@ -295,7 +299,7 @@ class Worker:
         return said
 
     def _is_settled(self, lease: Lease, said: dict[str, Any], reason: str, card: Card) -> bool:
-        """Keep what was found of a candidate, or that it has failed here, after which it may be tried again."""
+        """Keep a candidate's report, and return True; or note that it failed here, after which it may be tried again."""
         report = said.get("report")
         if report is not None and not (said["suspicious"] and lease.attempt == 1):
             self._finish(lease, report, self.names[card])
@@ -304,7 +308,7 @@ class Worker:
         return False
 
     def _avoids(self, card: Card, lease: Lease) -> bool:
-        """Whether another card of this worker is to try what has failed on this one."""
+        """Return whether another card of this worker is to try what has failed on this one."""
         failed = {failure.get("card", "") for failure in lease.failures}
         return self.names[card] in failed and any(
             name not in failed for other, name in self.names.items() if other != card and other in self.working
@@ -324,7 +328,7 @@ class Worker:
         self._drop(lease)
 
     def _failed(self, lease: Lease, reason: str, card: str) -> None:
-        """The tool, not the candidate: another worker tries it, or the record says so."""
+        """Note that the tool, not the candidate, has failed: another worker tries it again, or the record says TOOL FAILED."""
         self.told(lease.job.name, f"the tool failed: {reason}")
         self.store.fail(self.lines, lease, self.who, reason, card)
         self._drop(lease)
@@ -342,7 +346,7 @@ class Worker:
 
 
 def work(folder: str | Path, gpus: int | str | None = None, builders: int | None = None) -> str:
-    """Run a worker on this machine until all jobs of a store are done; its name. For a scheduler of the reader's own.
+    """Run a worker on this machine until all jobs of a store are done. Returns its name. For a scheduler of your own.
 
     `gpus`: cards to use, a number or "all", of those that CUDA_VISIBLE_DEVICES leaves visible; the CPU where there is none.
     Raises ValueError where the folder is no store, or its jobs need a card and there is none; RuntimeError where no card could be

@@ -1,9 +1,9 @@
-"""What both sides of the border import, the tool and the worker's process (worker/__init__.py): how values pass between them.
+"""How values pass between the tool and the worker's process: what both sides of the border (worker/__init__.py) import.
 
     wire      the format of the messages: JSON and raw tensor bytes
-    stacked   a model's buffers, as few tensors
+    stacked   a model's buffers, as a few tensors
     memory    memory that two processes map
-    handover  large tensors of a card, without a way through the host
+    handover  large tensors on a card, passed without a copy through the host
 
 `memory` imports nothing else of `mm32.verify`, `wire` imports `memory`, and `handover` imports both.
 """

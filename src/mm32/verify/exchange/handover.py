@@ -1,17 +1,17 @@
-"""Large tensors on a card, from one process to another without a way through the host.
+"""Large tensors on a card, passed from one process to another without a copy through the host.
 
 Both sides of the border import this module (see worker/__init__.py); it imports nothing else of this package but wire.py and
-memory.py. All of the memory in which tensors pass is the tool's: new for each message, of the driver's (memory.py), and full of
-POISON wherever none of the message's own bytes are, so that nobody finds in it what lay there before.
+memory.py. All memory in which tensors pass belongs to the tool. It is new for each message, allocated by the driver (memory.py),
+and full of POISON wherever it has no bytes of the message, so that nobody finds in it what lay there before.
 
     the tool's tensors   go with its request: "value_on_card" describes them, the memory's descriptor comes beside it, and the
                          worker copies them before it does anything else.
-    a worker's tensors   take two steps. It answers with their descriptions, "on_card". The tool checks these before it makes
-                         memory of that size, and sends its descriptor in a second request, HAND_OVER. The worker copies its
-                         tensors there. The tool copies them into memory of its own and gives the shared one back before it
-                         looks at them: what a worker writes later changes nothing, what it did not write is POISON.
+    a worker's tensors   take two steps. The worker answers with their descriptions, "on_card". The tool checks these before it
+                         makes memory of that size, and sends its descriptor in a second request, HAND_OVER. The worker copies
+                         its tensors there. The tool copies them into memory of its own, and gives the shared memory back before
+                         it looks at them: what a worker writes later changes nothing, and what it did not write is POISON.
 
-A region on the host (memory.HostRegion) does as well in place of a card's; tests use that.
+A region on the host (memory.HostRegion) works as well as one on a card; tests use that.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from torch import Tensor
 
 from . import memory, wire
 
-# Bytes of a tensor from which on it is handed over. Of 64 MB every copy by the host takes some 0.05 s, and each of the some forty
-# times that such an output is judged 0.25 s on two cores: estimated, not measured on a machine with a card.
+# Tensors of so many bytes or more are handed over. Every copy of 64 MB through the host takes some 0.05 s. Such an output is
+# judged some forty times, and each of these takes 0.25 s on two cores. Estimated, not measured on a machine with a card.
 LARGE = 16 << 20
 HAND_OVER = "hand_over"  # the second request
-KEPT, SPARE = 0.2, 0.5  # of a card's memory: see make_room
+KEPT, SPARE = 0.2, 0.5  # shares of a card's memory: see make_room
 POISON = 0xFF  # every byte: NaN in all floating-point dtypes
 
-# Bound before any script is loaded, which may replace them.
+# Bound before any script is loaded: a script may replace the originals.
 _clone = torch.ops.aten.clone.default
 _copy = Tensor.copy_
 _detach = Tensor.detach
@@ -44,26 +44,25 @@ _mem_get_info = torch.cuda.mem_get_info
 _memory_reserved = torch.cuda.memory_reserved
 _memory_allocated = torch.cuda.memory_allocated
 
-Described = list[
-    list[Any]
-]  # of each tensor that is handed over: its number among all of the message's, and its description
+# For each tensor that is handed over: its number among all tensors of the message, and its description.
+Described = list[list[Any]]
 
 
 def chosen(tensors: Sequence[Tensor], device: str, least: int) -> list[int]:
-    """The numbers of those that are handed over: of `least` bytes or more, and on that very device."""
+    """Return the numbers of the tensors that are handed over: those of `least` bytes or more that are on exactly that device."""
     return [i for i, t in enumerate(tensors) if str(t.device) == device and t.numel() * t.element_size() >= least]
 
 
 def split(tensors: Sequence[Tensor], numbers: Sequence[int]) -> tuple[list[Tensor], list[Tensor], Described]:
-    """The tensors that are handed over, the others, and what `merged` needs to know of the former."""
+    """Return the tensors that are handed over, the others, and the description of the former for `Load`."""
     others = [t for i, t in enumerate(tensors) if i not in set(numbers)]
     return [tensors[i] for i in numbers], others, [[i, wire.meta_of(tensors[i])] for i in numbers]
 
 
 class Load:
-    """Tensors as they lie in the memory in which they pass. `others`: how many of the message travel otherwise.
+    """The layout of tensors in the memory in which they pass. `others`: how many tensors of the message travel otherwise.
 
-    Raises ProtocolError where `described` is malformed, or speaks of a tensor of fewer than `least` bytes or of more than `limit`
+    Raises ProtocolError where `described` is malformed, or describes a tensor of fewer than `least` bytes, or more than `limit`
     bytes in all.
     """
 
@@ -85,7 +84,7 @@ class Load:
         self.places, self.size = wire.places(sizes)
 
     def views(self, whole: Tensor) -> list[Tensor]:
-        """The tensors over these bytes."""
+        """Return the tensors that lie in these bytes."""
         found = []
         for (dtype, shape, order, size), at in zip(self.metas, self.places, strict=True):
             flat = whole[at : at + size]
@@ -93,7 +92,7 @@ class Load:
         return found
 
     def merged(self, large: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
-        """All tensors of the message in their order."""
+        """Return all tensors of the message in their order."""
         by_number, rest = dict(zip(self.numbers, large, strict=True)), iter(others)
         return [by_number[i] if i in by_number else next(rest) for i in range(self.count)]
 
@@ -103,11 +102,11 @@ class Load:
 
 class Passage:
     """New memory of the tool's for one message; closed when the message has arrived. Raises OSError or RuntimeError where there
-    is none."""
+    is no memory."""
 
     def __init__(self, load: Load, device: torch.device):
         self.load, self.device = load, device
-        make_room(device, load.size)  # what this process's allocator keeps would be missing here
+        make_room(device, load.size)  # memory that this process's allocator keeps unused would be missing here
         self.region, self._open = memory.reserve(load.size, device), True
         try:
             self.descriptor = self.region.create()
@@ -116,7 +115,7 @@ class Passage:
             raise
 
     def fill(self, tensors: Sequence[Tensor] = ()) -> None:
-        """Put the tensors into it, and POISON everywhere else."""
+        """Copy the tensors into it, and POISON everywhere else."""
         end = 0
         sizes = [size for *_, size in self.load.metas]
         for t, at, size in zip(tensors, self.load.places, sizes, strict=False):
@@ -127,7 +126,7 @@ class Passage:
         synchronize(self.device)
 
     def own(self) -> list[Tensor]:
-        """Copies of what is in it now. The region's memory is given back before anybody looks at them."""
+        """Return copies of what is in it now. The region's memory is given back before anybody looks at them."""
         whole = torch.empty(self.load.size, dtype=torch.uint8, device=self.device)
         self.region.read(0, whole)
         synchronize(self.device)
@@ -135,7 +134,7 @@ class Passage:
         return self.load.views(whole)
 
     def close(self) -> None:
-        """Safe to call more than once."""
+        """Give the memory back. Safe to call more than once."""
         if self._open:
             self._open = False
             self.region.close()
@@ -145,14 +144,14 @@ class Passage:
 
 
 def take(described: Any, others: int, descriptor: int, device: torch.device) -> tuple[Load, list[Tensor]]:
-    """Copies of what the tool gives beside `others` tensors that have come already. The descriptor is closed."""
+    """Return the layout and copies of what the tool hands over beside `others` tensors that have come. Closes the descriptor."""
     load = Load(described, others)
     with _mapped(load.size, descriptor, device) as whole:
         return load, [_clone(t) for t in load.views(whole)]
 
 
 def put(tensors: Sequence[Tensor], size: int, descriptor: int, device: torch.device) -> None:
-    """Copy tensors into the tool's memory of `size` bytes. The descriptor is closed."""
+    """Copy tensors into the tool's memory of `size` bytes. Closes the descriptor."""
     places, _ = wire.places([t.numel() * t.element_size() for t in tensors])
     with _mapped(size, descriptor, device) as whole:
         for t, at in zip(tensors, places, strict=True):
@@ -164,7 +163,7 @@ def put(tensors: Sequence[Tensor], size: int, descriptor: int, device: torch.dev
 
 @contextlib.contextmanager
 def _mapped(size: int, descriptor: int, device: torch.device) -> Iterator[Tensor]:
-    """The bytes of a descriptor's memory, meanwhile."""
+    """Map a descriptor's memory, and give its bytes meanwhile. Closes the descriptor."""
     try:
         region = memory.reserve(size, device)
     except BaseException:
@@ -186,14 +185,15 @@ def synchronize(device: torch.device) -> None:
 
 
 def free(device: torch.device) -> None:
-    """Give back what this process's allocator keeps of the card without using it: the other processes need it."""
+    """Give back the card's memory that this process's allocator keeps unused: the other processes need it."""
     if device.type == "cuda":
         _empty_cache()
 
 
 def make_room(device: torch.device, size: int = 0) -> None:
-    """The same where it matters: this process's allocator keeps more than a KEPT part of the card, or less than a SPARE part
-    of it is free beside `size` bytes. Memory that was given back takes milliseconds a gigabyte to have again."""
+    """As `free`, but only where it matters: if this process's allocator keeps more than the share KEPT of the card's memory
+    unused, or less than the share SPARE is free beside `size` bytes. Getting memory again after that takes milliseconds a
+    gigabyte."""
     if device.type != "cuda":
         return
     left, total = _mem_get_info(device)

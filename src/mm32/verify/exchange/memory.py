@@ -3,11 +3,11 @@
 Both sides of the border import this module (see worker/__init__.py); it imports nothing else of this package. A region is a
 fixed range of addresses in one process. The tool's `create` makes new memory, which no other process has ever seen, and returns
 a descriptor of it; the worker's `map` puts the memory of a descriptor at its region's addresses. So the worker's tensors over a
-region stay valid while the memory under them is exchanged, and it cannot see a byte of a region's data before it is sent the
-descriptor.
+region stay valid while the memory under them is exchanged, and the worker cannot see a byte of a region's data before it is sent
+the descriptor.
 
-On the host the memory is an anonymous file (memfd_create), sealed so that no process can shrink it under another one's feet. The
-tool writes and reads it as a file, which takes a third of the time of writing to fresh pages that are mapped.
+On the host the memory is an anonymous file (memfd_create), sealed so that no process can shrink it while another uses it. The
+tool writes and reads it as a file, which takes a third of the time of writing to freshly mapped pages.
 On a GPU it is an allocation of the driver's (cuMemCreate, CUDA driver API, "Virtual Memory Management") exported as a POSIX
 file descriptor; legacy IPC handles do not work across PID namespaces.
 """
@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 Ranges = Sequence[Sequence[int]]  # (begin, end) in bytes
-TOGETHER = 1 << 20  # bytes of a vector, up to which it is written together with others
+TOGETHER = 1 << 20  # vectors of up to so many bytes are written together, in one call
 
 
 class Region(Protocol):
@@ -37,32 +37,32 @@ class Region(Protocol):
     size: int
 
     def create(self) -> int:
-        """The tool's: make new memory; returns a descriptor of it, which is open until `release`."""
+        """For the tool: make new memory. Returns a descriptor of it, which stays open until `release`."""
 
     def write(self, vectors: Sequence[tuple[int, Tensor]]) -> None:
-        """Copy vectors into memory that was created, each from its byte on."""
+        """Copy vectors into memory that was created, each to its offset in bytes."""
 
     def fill(self, at: int, end: int, byte: int) -> None:
-        """Set the bytes from `at` to `end` of memory that was created."""
+        """Set the bytes from `at` to `end` of memory that was created to `byte`."""
 
     def read(self, at: int, out: Tensor) -> None:
-        """Copy as many bytes from `at` on into `out`, a contiguous tensor of uint8."""
+        """Fill `out`, a contiguous tensor of uint8, with the bytes from `at` on."""
 
     def map(self, descriptor: int, ranges: Ranges) -> None:
-        """The worker's: put the memory of a descriptor here, which is closed. At least `ranges` of it are used."""
+        """For the worker: map the memory of a descriptor here, at least its `ranges`, and close the descriptor."""
 
     def release(self) -> None:
         """Give the memory back; the addresses stay reserved. Nothing may be using them."""
 
     def bytes(self) -> Tensor:
-        """All of the region as uint8, of which only what was mapped may be touched."""
+        """Return all of the region as uint8. Only what was mapped may be touched."""
 
     def close(self) -> None:
         """Give the addresses back as well."""
 
 
 def reserve(size: int, device: torch.device) -> Region:
-    """A region of at least `size` bytes on `device`, without memory. Raises OSError or RuntimeError where there is none."""
+    """Return a region of at least `size` bytes on `device`, without memory. Raises OSError or RuntimeError where that fails."""
     return DeviceRegion(size, device) if device.type == "cuda" else HostRegion(size)
 
 
@@ -76,7 +76,7 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
-PIECE = 64 << 20  # bytes that one call of the system moves
+PIECE = 64 << 20  # the most bytes that one system call moves
 
 
 def _mmap(address: int | None, size: int, protection: int, flags: int, descriptor: int, at: int = 0) -> int:
@@ -88,13 +88,14 @@ def _mmap(address: int | None, size: int, protection: int, flags: int, descripto
 
 
 def bits_of(t: Tensor) -> Tensor:
-    """The bytes of a tensor, in the order of its entries. One entry is contiguous by any stride, which a view does not take."""
+    """Return the bytes of a tensor, in the order of its entries."""
     flat = t.detach().contiguous().reshape(-1)
+    # A single entry counts as contiguous with any stride, but `view` does not take every stride.
     return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
 
 
 def buffer_of(t: Tensor) -> memoryview:
-    """The bytes of a tensor on the host."""
+    """Return the bytes of a tensor on the host."""
     return memoryview(bits_of(t).numpy().data) if t.numel() else memoryview(b"")
 
 
@@ -105,7 +106,7 @@ def write_file(descriptor: int, data: memoryview, at: int) -> None:
 
 
 def read_file(descriptor: int, out: memoryview, at: int) -> None:
-    """Fill `out`. Raises OSError where the file ends before."""
+    """Fill `out` with the bytes from `at` on. Raises OSError where the file ends too early."""
     while len(out):
         done = os.preadv(descriptor, [out[:PIECE]], at)
         if done == 0:
@@ -113,11 +114,11 @@ def read_file(descriptor: int, out: memoryview, at: int) -> None:
         out, at = out[done:], at + done
 
 
-SEALINGS, SEALING_PAUSE = 10, 0.05  # how often sealing is tried, and the seconds between
+SEALINGS, SEALING_PAUSE = 10, 0.05  # how often sealing is tried, and the seconds between two tries
 
 
 def new_file(size: int | None = None) -> int:
-    """An anonymous file in memory: of `size` bytes for good, or as large as what is written to it."""
+    """Return an anonymous file in memory: of `size` bytes for good, or without `size` as large as what is written to it."""
     descriptor = os.memfd_create("mm32", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         if size is not None:
@@ -130,20 +131,20 @@ def new_file(size: int | None = None) -> int:
 
 
 def freeze(descriptor: int) -> None:
-    """Nobody can change the file any more. Raises OSError where it stays mapped for writing, or its pages stay in use."""
+    """Seal the file against any change. Raises OSError where it stays mapped for writing, or its pages stay in use."""
     for left in reversed(range(SEALINGS)):
         try:
             fcntl.fcntl(descriptor, _ADD_SEALS, _NO_MORE | _NO_SHRINKING | _NO_GROWING | _NO_WRITING)
             return
         except OSError as error:
-            # The system too holds pages for a moment, to move them: a verification of an honest file ended by that once.
+            # The system, too, holds pages for a moment to move them; that once ended the verification of an honest file.
             if error.errno != errno.EBUSY or not left:
                 raise
             time.sleep(SEALING_PAUSE)
 
 
 class HostRegion:
-    """Memory of the machine."""
+    """A region of the machine's memory."""
 
     def __init__(self, size: int):
         self.size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -257,7 +258,7 @@ class _Interface:
 
 
 class DeviceRegion:
-    """Memory of a GPU."""
+    """A region of a GPU's memory."""
 
     def __init__(self, size: int, device: torch.device):
         torch.zeros(1, device=device)  # makes the device's context, and makes it current
@@ -291,7 +292,7 @@ class DeviceRegion:
         targets: list[Tensor] = []
         small: list[Tensor] = []
         for at, values in vectors:
-            data = values.contiguous().view(torch.uint8)  # one type for all, which one call takes
+            data = values.contiguous().view(torch.uint8)  # one call takes tensors of one type only
             target = whole[at : at + data.numel()]
             if data.numel() > TOGETHER:
                 target.view(values.dtype).copy_(values)

@@ -1,4 +1,4 @@
-"""States of a model, as many buffers each, as one tensor for each dtype: a message of few tensors in place of hundreds."""
+"""States of a model, of many buffers each, as one tensor for each dtype and device: a message of few tensors, not hundreds."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Of each buffer its name, its shape, and the tensor that it is in. In every row of that they follow each other.
+# For each buffer: its name, its shape, and the number of the tensor that it is in. Buffers lie in this order in every row of it.
 Layout = list[tuple[str, list[int], int]]
 
 
 class Stack:
-    """States, one after the other, all of the same buffers."""
+    """States, one after the other, all with the same buffers."""
 
     def __init__(self) -> None:
         self.layout: Layout = []
         self._rows: list[list[Tensor]] = []
 
     def add(self, state: Mapping[str, Tensor]) -> bool:
-        """Take a copy of one more. False, and it is not taken, if it is not finite or has other buffers than the first one."""
+        """Add a copy of a state. Returns False, without adding it, if it is not finite or its buffers are not the first one's."""
         kinds = {name: (t.dtype, t.device) for name, t in state.items()}
         numbers = {kind: i for i, kind in enumerate(dict.fromkeys(kinds.values()))}
         layout = [(name, list(t.shape), numbers[kinds[name]]) for name, t in state.items()]
@@ -37,12 +37,12 @@ class Stack:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Of each dtype one: (states, entries)."""
+        """One tensor for each dtype and device, of shape (states, entries)."""
         return [torch.stack(rows) for rows in zip(*self._rows, strict=True)]
 
 
 def unstacked(tensors: Sequence[Tensor], layout: Sequence[Any]) -> list[dict[str, Tensor]]:
-    """The states again, as views."""
+    """Return the states again, as views."""
     states: list[dict[str, Tensor]] = [{} for _ in range(len(tensors[0]) if tensors else 0)]
     for number, rows in enumerate(tensors):
         own = [(name, shape) for name, shape, of in layout if of == number]

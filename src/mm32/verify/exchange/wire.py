@@ -9,12 +9,12 @@ Nothing that arrives is ever unpickled or evaluated, because the other end may b
     header    JSON object; its "tensors" list gives dtype, shape and axis order of every tensor in the payload
     payload   the tensors' bytes, one after the other
 
-Large tensors do not travel in the payload, but in a file in memory whose descriptor the tool sends with its request: its own
-tensors in one that nobody can change any more, a worker's answer in another one of the tool's; see `to_file`. A worker sends no
-descriptors. Large tensors on a card stay there: handover.py.
+Large tensors do not travel in the payload, but in files in memory, whose descriptors the tool sends with its request. The tool's
+own tensors are in a file that nobody can change any more; a worker's answer goes into another file of the tool's; see `to_file`.
+A worker sends no descriptors. Large tensors on a card stay there: see handover.py.
 
-Values (a list of inputs, a tuple of outputs, a constructor's arguments) are a tree of tagged nodes in the header, whose
-leaves are plain values or the numbers of tensors in the payload; see `pack`.
+A value (a list of inputs, a tuple of outputs, a constructor's arguments) is a tree of tagged nodes in the header, whose leaves
+are plain values or the numbers of tensors in the payload; see `pack`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ MAX_HEADER = 4 << 20
 MAX_NODES = 100_000
 MAX_DEPTH = 32
 CHUNK = 1 << 20
-LARGE = 1 << 20  # bytes of a value, from which on its tensors travel in a file
-LARGEST_FILE = 4 << 30  # bytes of an answer; a worker may write no larger files than 8 GiB
-ALIGNED = 64  # bytes, in a file
+LARGE = 1 << 20  # the tensors of a value of so many bytes or more travel in a file
+LARGEST_FILE = 4 << 30  # the most bytes of an answer in a file; a worker may write files of at most 8 GiB
+ALIGNED = 64  # bytes to which each tensor in a file is aligned
 
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
@@ -71,7 +71,7 @@ class Unsupported(TypeError):
 
 
 def pack(value: Any, tensors: list[Tensor], depth: int = 0) -> dict[str, Any]:
-    """`value` as a JSON node; its tensors are appended to `tensors`. Raises Unsupported for a type that cannot be sent."""
+    """Return `value` as a JSON node, and append its tensors to `tensors`. Raises Unsupported for a type that cannot be sent."""
     if depth > MAX_DEPTH:
         raise Unsupported(f"nested more than {MAX_DEPTH} deep")
     if isinstance(value, Tensor):
@@ -103,7 +103,7 @@ def _unsupported(value: Any) -> Any:
 
 
 def unpack(node: Any, tensors: Sequence[Tensor]) -> Any:
-    """The value that `pack` described. Raises ProtocolError for anything else."""
+    """Return the value that `pack` described. Raises ProtocolError for anything else."""
     budget = [MAX_NODES]
     return _unpack(node, tensors, budget, 0)
 
@@ -133,12 +133,12 @@ def _unpack(node: Any, tensors: Sequence[Tensor], budget: list[int], depth: int)
 
 
 def anew(value: Any) -> Any:
-    """An input whose lists and dicts are other objects: what a call takes out of them is there again for the next."""
+    """Return an input with new lists and dicts: what a call takes out of them is there again for the next call."""
     return pytree.tree_map(lambda x: x, value) if isinstance(value, (list, tuple, dict)) else value
 
 
 def leaves(value: Any, path: str = "output") -> list[tuple[str, Any]]:
-    """The tensors and scalars of a tree, each with the expression that selects it; tuples and lists are treated alike."""
+    """Return the tensors and scalars of a tree, each with the expression that selects it; tuples and lists are treated alike."""
     if isinstance(value, dict):
         return [leaf for key, item in value.items() for leaf in leaves(item, f"{path}[{key!r}]")]
     if isinstance(value, (list, tuple)):
@@ -147,17 +147,17 @@ def leaves(value: Any, path: str = "output") -> list[tuple[str, Any]]:
 
 
 def bytes_of(tree: Any) -> int:
-    """Of the tensors of a tree."""
+    """Return the bytes of all tensors of a tree."""
     return sum(leaf.nbytes for _, leaf in leaves(tree) if isinstance(leaf, Tensor))
 
 
 def state_payload(state: Any) -> int:
-    """The most bytes that buffers like these may come in."""
+    """Return the most bytes that an answer with buffers like these may have."""
     return 4 * bytes_of(state) + (64 << 20)
 
 
 def rebuilt(tree: Any, found: Iterator[Any]) -> Any:
-    """A value of the form of `tree` with other leaves, in the order of `leaves`."""
+    """Return a value of the form of `tree` with the leaves `found`, in the order of `leaves`."""
     if isinstance(tree, dict):
         return {key: rebuilt(item, found) for key, item in tree.items()}
     if isinstance(tree, (list, tuple)):
@@ -166,8 +166,9 @@ def rebuilt(tree: Any, found: Iterator[Any]) -> Any:
 
 
 def beside(value: Any, right: Any) -> Any:
-    """`value` with its tensors on the devices of those of `right` that are alike, and the keys of dicts in the same order. What
-    arrives from a worker is on the card or on the host by its size, and by what the worker says."""
+    """Return `value` with each tensor on the device of its counterpart in `right`, if they are alike in shape and dtype, and with
+    the keys of dicts in the same order. Whether a worker's tensor arrives on the card or on the host depends on its size, and on
+    what the worker says."""
     mine, theirs = leaves(value), leaves(right)
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         by_path = dict(mine)
@@ -190,7 +191,7 @@ def beside(value: Any, right: Any) -> Any:
 
 
 def axis_order(t: Tensor) -> list[int]:
-    """Axes from the largest stride to the smallest, so that a transposed view is received as the same view."""
+    """Return the axes from the largest stride to the smallest, so that a transposed view is received as the same view."""
     strides = t.stride()
     order = sorted(range(t.dim()), key=lambda axis: (-strides[axis], axis))
     return order if t.permute(order).is_contiguous() else list(range(t.dim()))
@@ -201,15 +202,16 @@ def _bytes(t: Tensor, order: list[int]) -> memoryview:
 
 
 def meta_of(t: Tensor) -> dict[str, Any]:
-    """What `checked_meta` takes: dtype, shape and axis order, as JSON."""
+    """Return what `checked_meta` takes: dtype, shape and axis order, as JSON."""
     return {"dtype": DTYPE_NAMES[t.dtype], "shape": list(t.shape), "order": axis_order(t)}
 
 
-MOST_ENTRIES = 1 << 56  # with 1 in the place of 0: torch counts in 64 bits, axis by axis
+# The product of a shape must be less, with 1 in the place of 0: torch multiplies in 64 bits, axis by axis.
+MOST_ENTRIES = 1 << 56
 
 
 def checked_meta(meta: Any) -> tuple[torch.dtype, list[int], list[int], int]:
-    """dtype, shape, axis order and bytes of a tensor that the other end describes. Raises ProtocolError."""
+    """Return dtype, shape, axis order and bytes of a tensor that the other end describes. Raises ProtocolError."""
     try:
         dtype, shape, order = DTYPES[meta["dtype"]], meta["shape"], meta["order"]
         fine = isinstance(shape, list) and all(type(n) is int and 0 <= n < 1 << 48 for n in shape) and len(shape) <= 64
@@ -224,7 +226,7 @@ def checked_meta(meta: Any) -> tuple[torch.dtype, list[int], list[int], int]:
 
 
 def shaped(flat: Tensor, shape: Sequence[int], order: Sequence[int]) -> Tensor:
-    """A vector of entries in the order of memory as a tensor whose axes lie there in this order."""
+    """Return a vector of entries, in the order of memory, as a tensor of this shape whose axes lie in memory in this order."""
     return flat.reshape([shape[axis] for axis in order]).permute([order.index(axis) for axis in range(len(order))])
 
 
@@ -244,12 +246,12 @@ def _from_bytes(buffer: memoryview, dtype: torch.dtype, shape: list[int], order:
 
 
 def size_of(tensors: Sequence[Tensor]) -> int:
-    """Their entries' bytes together."""
+    """Return the bytes of all their entries."""
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def places(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where tensors of so many bytes begin in a file, and where the last one ends."""
+    """Return where tensors of these sizes in bytes begin in a file, and where the last one ends."""
     starts, at = [], 0
     for size in sizes:
         starts.append(at)
@@ -258,7 +260,7 @@ def places(sizes: Sequence[int]) -> tuple[list[int], int]:
 
 
 def to_file(descriptor: int, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
-    """Write tensors to a file in memory; what `from_file` needs to know of them. Raises OSError where there is no room."""
+    """Write tensors to a file in memory. Returns their descriptions, for `from_file`. Raises OSError where there is no room."""
     metas = [meta_of(t) for t in tensors]
     starts, _ = places([t.numel() * t.element_size() for t in tensors])
     for t, meta, at in zip(tensors, metas, starts, strict=True):
@@ -267,10 +269,11 @@ def to_file(descriptor: int, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
 
 
 def from_file(descriptor: int, metas: Any, trusted: bool, limit: int | None = None) -> list[Tensor]:
-    """The tensors that `to_file` has written. A copy, unless whoever wrote them is `trusted` not to change them behind us:
-    then they lie over the file's own memory, and a write to one of them makes a copy of its page.
+    """Return the tensors that `to_file` has written. They are copies, unless whoever wrote them is `trusted` not to change them
+    later: then they lie over the file's own memory, and a write to one of them makes a copy of its page.
 
-    Raises ProtocolError where `metas` are malformed or have more than `limit` bytes, OSError where the file is too short.
+    Raises ProtocolError where `metas` are malformed or have more than `limit` bytes, or the file is too short; OSError where it
+    cannot be read.
     """
     if not isinstance(metas, list):
         raise ProtocolError("malformed description of a file")
@@ -296,11 +299,11 @@ def from_file(descriptor: int, metas: Any, trusted: bool, limit: int | None = No
 
 
 class Connection:
-    """One end of a stream socket that carries frames. How large values travel beside them: `to_file`.
+    """One end of a stream socket that carries frames. Large values travel beside them: see `to_file`.
 
     `idle` is called about ten times a second while `send` and `receive` wait; an exception that it raises ends the wait.
-    File descriptors travel beside a frame (SCM_RIGHTS). Only an end with `descriptors` takes them, a worker's; it finds their
-    numbers under "descriptors" in the header. At the other end the kernel drops what a worker may send.
+    File descriptors travel beside a frame (SCM_RIGHTS). Only a worker's end, with `descriptors`, takes them; it finds their
+    numbers under "descriptors" in the header. At the tool's end the kernel drops any that a worker may send.
     """
 
     def __init__(self, sock: socket.socket, idle: Callable[[], None] | None = None, descriptors: bool = False):
@@ -320,7 +323,7 @@ class Connection:
             self._send(_bytes(t, meta["order"]))
 
     def _send_descriptors(self, data: memoryview, descriptors: Sequence[int]) -> int:
-        """Send the beginning of `data` with descriptors beside it; how many bytes were sent."""
+        """Send the beginning of `data` with descriptors beside it. Returns how many bytes were sent."""
         while True:
             self._tick()
             try:

@@ -1,5 +1,5 @@
-"""Reports as HTML: `page` of one, `index` of many. One file each, which asks for nothing else and shows nothing as markup that
-a script named, printed or raised.
+"""Reports as HTML: `page` for one, `index` for many. Each is one file that loads nothing else. What a script named, printed or
+raised is never shown as markup.
 
     safe           text, and the document around it: what is escaped, shortened, and allowed to run
     single         the page of one report: the order of its sections, which are in parts and pictures

@@ -1,6 +1,6 @@
-"""Charts of a report as inline SVG, each with a text alternative. Drawn 420 wide, so that its letters can be read on a phone.
+"""Charts of a report as inline SVG, each with a text alternative. They are 420 wide, so that letters can be read on a phone.
 
-What they show comes from numbers alone. Colours and strokes are the style sheet's, by class.
+What they show comes from numbers alone. Colours and strokes come from the style sheet, by class.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .safe import attribute, figure, superscript
 
 WIDTH = 420
 LEFT, RIGHT = 52, 12
-MOST_ROUNDS = 200  # that a chart shows
+MOST_ROUNDS = 200  # the most rounds that a chart shows
 
 
 def _svg(height: float, said: str, marks: Sequence[str]) -> str:
@@ -39,8 +39,8 @@ def bar(share: float, said: str) -> str:
 
 
 def histogram(lowest: int, candidate: list[int], reference: list[int] | None, exact: tuple[int, int], odd: int) -> str:
-    """Counts of entries by the exponent of their error over the bound, on a logarithmic axis: bars are the candidate's, the
-    outline the reference's, as many in all. `exact`: entries without an error, of both."""
+    """Draw counts of entries by the exponent of their error over the bound, on a logarithmic axis. Bars are the candidate's, the
+    outline the reference's, scaled to the same total. `exact`: entries without an error, of candidate and reference."""
     sampled = (sum(candidate) + exact[0] + odd) / max(1, sum(reference or []) + exact[1])
     reference = None if reference is None else [round(n * sampled) if n * sampled >= 1 else n for n in reference]
     exact = (exact[0], round(exact[1] * sampled) if reference is not None else 0)
@@ -123,7 +123,8 @@ def _peak(bins: list[int], lowest: int) -> str:
 
 
 def times(sides: dict[str, list[float]]) -> str:
-    """Seconds of a call in every round, a line for each side (a class of the style sheet). From zero unless they differ much."""
+    """Draw the seconds of a call in every round, a line for each side, whose name is a class of the style sheet. The axis begins
+    at zero, unless the times differ much."""
     values = [t for rounds in sides.values() for t in rounds if math.isfinite(t) and t > 0]
     if not values:
         return ""
@@ -145,7 +146,7 @@ def times(sides: dict[str, list[float]]) -> str:
 
 
 def ratios(values: list[float], low: float, high: float, middle: float, margin: float) -> str:
-    """Reference over candidate in every round, with the speedup, `middle`, its interval as a band, and the margin around 1."""
+    """Draw reference over candidate in every round, the speedup `middle`, its interval as a band, and the margin around 1."""
     found = [v for v in values if math.isfinite(v) and v > 0]
     if not found:
         return ""
@@ -235,7 +236,7 @@ def _rounds(count: int, bottom: float) -> list[str]:
 
 
 def key(*parts: tuple[str, str]) -> str:
-    """What the colours mean: classes and words. Markup, above a chart."""
+    """Return the key above a chart as markup. `parts`: classes of the style sheet, each with what its colour means."""
     marks = "".join(
         f'<span><svg class="swatch" viewBox="0 0 14 14" aria-hidden="true"><rect class="{kind}" x="1" y="1" width="12" '
         f'height="12"/></svg> {words}</span>'

@@ -14,14 +14,14 @@ from mm32.verify.judging.picture import BOUND, DIFFERS, SIDE, STEPS, STRIP
 from .safe import attribute, figure, number
 
 WIDTH = 420
-WITHIN = ((0xE3, 0xEE, 0xF9), (0x6B, 0xAE, 0xD6), (0x08, 0x45, 0x94))  # little of the bound .. all of it
+WITHIN = ((0xE3, 0xEE, 0xF9), (0x6B, 0xAE, 0xD6), (0x08, 0x45, 0x94))  # colours, from little of the bound to all of it
 BEYOND = ((0xFF, 0xC2, 0x4B), (0xF0, 0x60, 0x20), (0x7F, 0x00, 0x10))
 NONE, ODD = (0xFF, 0xFF, 0xFF), (0xC5, 0x1B, 0xB5)
-SPAN = 4 * STEPS  # codes that the scale has on either side of the bound, at least
+SPAN = 4 * STEPS  # the fewest codes of the scale on either side of the bound
 
 
 class Map:
-    """A map of the record's "outputs", checked. Raises ValueError where it is not one."""
+    """A checked map of one of the record's "outputs". Raises ValueError where it is no map."""
 
     def __init__(self, output: dict[str, Any]):
         try:
@@ -50,7 +50,7 @@ class Map:
         return _blend(BEYOND, (code - BOUND - 1) / max(1, self.top - BOUND - 1))
 
     def png(self) -> bytes:
-        """A palette of all codes, a byte for each cell."""
+        """The map as a PNG: a palette of all codes, and a byte for each cell."""
         palette = b"".join(bytes(self.color(code)) for code in range(256))
         rows = b"".join(b"\0" + self.codes[at : at + self.across] for at in range(0, len(self.codes), self.across))
         head = struct.pack(">IIBBBBB", self.across, self.down, 8, 3, 0, 0, 0)
@@ -74,7 +74,7 @@ class Map:
         return f"{of}{down}{across} ({len(at)} of {len(self.codes)} cells)"
 
     def axes(self) -> tuple[str, str]:
-        """What the rows and the columns are."""
+        """The names of the axes that make up the rows, and of those that make up the columns."""
         named = [f"axis {i}" for i in range(len(self.shape))]
         return " × ".join(named[: self.split]), " × ".join(named[self.split :])
 
@@ -85,7 +85,7 @@ class Map:
 
 
 def _octaves(codes: int) -> int:
-    """Codes from the bound to an end of the scale, which takes in `codes` and is a power of two."""
+    """Return the number of codes from the bound to an end of the scale: at least `codes`. The end's ratio is a power of two."""
     return max(SPAN, math.ceil(codes / STEPS) * STEPS)
 
 
@@ -155,7 +155,7 @@ def _times(ratio: float) -> str:
 
 
 def _span(names: tuple[str, str], cells: list[int], step: int, size: int) -> str:
-    """The indices that cells from the first to the last of `cells` have; `names`: what one and several are called."""
+    """The range of indices from the first to the last of `cells`, in words. `names`: what one index and several are called."""
     low, high = min(cells) * step, min(size, (max(cells) + 1) * step)
     return f"{names[0]} {low}" if high - low == 1 else f"{names[1]} {low} to {high - 1}"
 

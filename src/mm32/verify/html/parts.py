@@ -1,4 +1,4 @@
-"""The sections of one report's page. Each is a function of the record; the empty string where there is nothing to show."""
+"""The sections of one report's page, functions of the record; each returns "" where there is nothing to show."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from . import charts
 from .safe import figure, number, some, table, text
 
 GOOD = {Verdict.FASTER: "good", Verdict.SLOWER: "middling", Verdict.INCONCLUSIVE: "middling", Verdict.SUSPECT: "bad"}
-ROWS = 60  # of a table
-WORDS = 400  # characters of a text in a table
-NAMES = 40  # of inputs, parameters or outputs
-# How the reference is run: "baseline" of a record, and the names of "baselines".
+ROWS = 60  # the most rows of a table
+WORDS = 400  # the most characters of a text in a table
+NAMES = 40  # the most names in a list, of inputs or baselines for example
+# How the reference is run, by a record's "baseline" and the names of its "baselines".
 RUN = {"eager": "in eager torch", "compile": "by torch.compile, torch", "tf32": "in TF32, torch"}
 KINDS = ("normwise", "componentwise")
 
@@ -30,14 +30,15 @@ def seconds(value: object) -> str:
 
 
 def closeness(judged: dict[str, Any]) -> float:
-    """The larger of both errors over their bounds: 1 is the bound. NaN where none was measured; inf where it differs without."""
+    """Return the larger ratio of the two errors to their bounds; 1 is the bound. Where no error was measured: inf if the output
+    differs, NaN otherwise."""
     if not judged.get("candidate") or not judged.get("bound"):
         return math.nan if judged.get("same", True) else math.inf
     return closeness_of([(number(judged["candidate"][kind]), number(judged["bound"][kind])) for kind in KINDS])
 
 
 def worst(record: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-    """Of all outputs that were measured, the first that differs, else the one closest to its bound; and its name."""
+    """Return, with its name, the first measured output that differs, or else the one closest to its bound."""
     measured = [(name, judged) for name, judged in judgements(record) if judged.get("candidate")]
     wrong = next((one for one in measured if not one[1].get("same")), None)
     return wrong or max(
@@ -46,7 +47,7 @@ def worst(record: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
 
 
 def judgements(record: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """All judged outputs by name, in the order in which they were judged."""
+    """Return all judged outputs by name, in the order in which they were judged."""
     found = [(f"trial {i + 1}", one) for i, one in enumerate(record.get("trials") or [])]
     found += [(f"probe {one.get('name')}", one) for one in record.get("probes") or [] if one.get("status") != "skipped"]
     return found + [(f"timed call, {one.get('why')}", one) for one in record.get("timed_outputs") or []]
@@ -102,7 +103,7 @@ def _against(record: dict[str, Any]) -> str:
 
 
 def baselines(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Other ways of running the reference that the candidate was timed against: each as "timing", or "failed"."""
+    """Return other ways of running the reference that the candidate was timed against: each as "timing", or with "failed"."""
     return dict(list((record.get("baselines") or {}).items())[:NAMES])
 
 
@@ -154,7 +155,7 @@ def _wrong(record: dict[str, Any]) -> str:
 
 
 def a_call(side: dict[str, Any]) -> object:
-    """Net seconds of a call, by the faster half of windows; their median, of older records."""
+    """Return the net seconds of a call, by the faster half of the windows; in older records, the windows' median."""
     return side.get("call_s", side.get("median_s"))
 
 

@@ -14,7 +14,7 @@ from .safe import figure, number, table, text
 
 
 def errors(record: dict[str, Any]) -> str:
-    """Of each tensor of the output that was drawn, the map and the distribution side by side."""
+    """For each tensor of the output that was drawn: its map and its distribution, side by side."""
     drawn, made = record.get("picture") or {}, ""
     for output in (drawn.get("outputs") or [])[:OUTPUTS]:
         shape = "(" + ", ".join(map(str, output.get("shape") or [])) + ")"
@@ -129,7 +129,7 @@ def rounds(record: dict[str, Any]) -> str:
 
 
 def _baselines(record: dict[str, Any]) -> str:
-    """Against other ways of running the reference."""
+    """A table of the speedups over other ways of running the reference."""
     rows = []
     for name, t in baselines(record).items():
         if "failed" in t:

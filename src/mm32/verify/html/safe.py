@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-LINE = 1000  # characters of one text that are shown
-CODE_LINE = 600  # of one line of a source or a log
-READ = 2 << 20  # bytes of a source that are read
+LINE = 1000  # the most characters of one text that are shown
+CODE_LINE = 600  # the same of one line of a source or a log
+READ = 2 << 20  # the most bytes of a source that are read
 
 
 def text(value: object, limit: int = LINE) -> str:
-    """Any text, as text: what is not printable (control and bidirectional characters among them) as a visible escape, in a
-    <bdi>, whose letters the style sheet keeps in their order; cut after `limit` characters."""
+    """Return any text as text, cut after `limit` characters. Characters that are not printable (control and bidirectional ones
+    among them) become visible escapes. It is in a <bdi>, whose letters the style sheet keeps in their order."""
     return f"<bdi>{escaped(value, limit)}</bdi>"
 
 
 def breakable(value: object, limit: int = LINE) -> str:
-    """As `text`, for a name: where it is too long for its line, that ends behind a word of it, at _ or /, not at any letter."""
+    """As `text`, for a name: one that is too long for its line breaks behind one of its words, at _ or /, not at any letter."""
     said = str(value)
     words = re.split(r"(?<=[_/])", said[:limit])
     more = f"… ({len(said)} characters)" if len(said) > limit else ""
@@ -41,19 +41,19 @@ def escaped(value: object, limit: int = LINE) -> str:
         shown = html.escape(kept)
     else:
         shown = "".join(html.escape(c) if c.isprintable() else f"<i>{_code(c)}</i>" for c in kept)
-    if len(shown) > 6 * limit:  # mostly escapes: as many bytes as others have, not characters
+    if len(shown) > 6 * limit:  # mostly escapes: limit its bytes to what other texts have, not its characters
         return escaped(said, limit // 3)
     return f"{shown}… ({len(said)} characters)" if len(said) > limit else shown
 
 
 def attribute(value: object, limit: int = LINE) -> str:
-    """Any text as the value of an attribute, with its quotes."""
+    """Return any text as the value of an attribute, with its quotes."""
     kept = str(value)[:limit]
     return '"' + html.escape("".join(c if c.isprintable() else _code(c) for c in kept)) + '"'
 
 
 def local(path: str) -> str:
-    """A path relative to the page as the value of an attribute: whatever is in it, it is no address of another kind."""
+    """Return a path relative to the page as an attribute's value: whatever is in it, it is no address of another kind."""
     return attribute("./" + quote(path.encode("utf-8", "surrogateescape"), safe="/"), 4 * LINE)
 
 
@@ -62,14 +62,14 @@ def _code(character: str) -> str:
 
 
 def lines(value: str, budget: int, mark: int | None = None, numbers: bool = True) -> tuple[str, int]:
-    """A source or a log as <pre>, of about `budget` bytes at most: the middle of what is longer is left out, and said. Line
-    `mark` is marked. Returns it and how many lines are left out."""
+    """Return a source or a log as <pre>, of about `budget` bytes at most, and how many lines of it are left out. These are in the
+    middle, where a line says so. Line `mark` is marked."""
     rows = value.replace("\r\n", "\n").expandtabs(4).split("\n")
     while rows and not rows[-1].strip():
         rows.pop()
     made = {}
     head, tail, used = 0, len(rows), 0
-    for turn in itertools.cycle((True, True, True, False)):  # three lines of the beginning to one of the end
+    for turn in itertools.cycle((True, True, True, False)):  # three lines of the beginning for each line of the end
         if head >= tail:
             break
         number = head if turn else tail - 1
@@ -93,7 +93,8 @@ def _row(row: str, number: int | None, marked: bool) -> str:
 
 
 def read(path: str | Path) -> str:
-    """A script's text for `page`, of at most 2 MiB, and said where there is more; why it cannot be read, in its place."""
+    """Return a script's text for `page`: at most 2 MiB, with a last line that says so if there is more. If the script cannot be
+    read, the text says why."""
     try:
         with open(path, "rb") as file:
             found = file.read(READ + 1)
@@ -104,7 +105,8 @@ def read(path: str | Path) -> str:
 
 
 def some(values: Sequence[Any], most: int) -> tuple[list[Any], str]:
-    """`most` values, from the beginning and the end, and as a sentence how many there are between; empty if none."""
+    """Return at most `most` values, from the beginning and the end, and a sentence that says how many between are left out; it is
+    empty if none are."""
     between = len(values) - most
     if between <= 0:
         return list(values), ""
@@ -113,7 +115,7 @@ def some(values: Sequence[Any], most: int) -> tuple[list[Any], str]:
 
 
 def number(value: object) -> float:
-    """A figure of a record, in which NaN and infinities are strings."""
+    """Return a figure of a record as a float. In records NaN and infinities are strings."""
     if isinstance(value, (int, float)):
         return float(value)
     try:
@@ -123,7 +125,7 @@ def number(value: object) -> float:
 
 
 def figure(value: object, digits: int = 3) -> str:
-    """A figure for a person: 0.0123, 4.56·10⁻⁷."""
+    """Return a figure as a person reads it: 0.0123, 4.56·10⁻⁷."""
     if value is None:
         return "–"
     found = number(value)
@@ -138,8 +140,8 @@ def superscript(n: int) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], kinds: str, caption: str = "") -> str:
-    """A table in a box of its own that scrolls. `head` and the cells of `rows` are markup. `kinds`, a letter for each
-    column: n for figures, w for text that may be long, s for what stays on one line."""
+    """Return a table in a box of its own that scrolls. `head` and the cells of `rows` are markup. `kinds`: a letter for each
+    column, n for figures, t for text, w for text that may be long, s for text that stays on one line."""
     classes = [f' class="{kind}"' for kind in kinds]
     names = "".join(f'<th scope="col"{kind}>{cell}</th>' for cell, kind in zip(head, classes, strict=True))
     body = "".join(
@@ -155,8 +157,8 @@ def section(name: str, title: str, body: str) -> str:
 
 
 def document(title: str, body: str, scripts: Sequence[str] = ("theme.js",)) -> str:
-    """A whole file. Nothing is loaded from anywhere, and only the style sheet and the scripts of this package run: the policy
-    names their hashes."""
+    """Return a whole file. It loads nothing from anywhere, and allows only the style sheet and the scripts of this package: the
+    policy names their hashes."""
     style = _file("page.css")
     codes = [_file(name) for name in scripts]
     policy = "; ".join(

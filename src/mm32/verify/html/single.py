@@ -11,20 +11,20 @@ from . import parts, pictures
 from .safe import attribute, document, lines, local, section, text
 
 READS = re.compile(r"mm32\.verify/[234]")
-# Bytes that each source, what was printed, and each log of an error may take: 1 MB in all. The rest has 700 kB at the very most.
+# The most bytes of each source, of what was printed, and of each log of an error: 1 MB in all. The rest has at most 700 kB.
 SOURCE, PRINTED, ERROR = 300_000, 200_000, 80_000
 
 
 def page(
     record: dict[str, Any], candidate: str | None = None, reference: str | None = None, *, up: str | None = None
 ) -> str:
-    """One report as an HTML file of at most 2 MB, which needs nothing else.
+    """Return one report as an HTML file of at most 2 MB that needs nothing else.
 
     Args:
-        record: `Report.as_dict()`, or what was read from its JSON (schema mm32.verify/4, or 3; or 2, which has no pictures).
+        record: `Report.as_dict()`, or what was read from its JSON (schema mm32.verify/4, /3, or /2, which has no pictures).
         candidate: the candidate's source, read before it ran; left out where None.
-        reference: the reference's.
-        up: the path, relative to this page's, of an `index` to lead back to.
+        reference: the reference's source, likewise.
+        up: the path of an `index` to lead back to, relative to this page's.
 
     Raises:
         ValueError: `record` is of another schema, or has no verdict.
@@ -66,7 +66,7 @@ def page(
 
 
 def _line_of(record: dict[str, Any], role: str) -> int | None:
-    """The line of a script that raised, where the record has it."""
+    """Return the line of a script that raised, where the record has it."""
     error = record.get("error") or {}
     line = error.get("line")
     here = error.get("script") == parts.base(record.get(role))

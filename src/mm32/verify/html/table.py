@@ -1,4 +1,4 @@
-"""The table of many reports: one file with a row for each, which leads to the pages of the single ones."""
+"""The table of many reports: one file with a row for each report, which links to its page."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mm32.verify.verdict import BASELINE_NAMES, Verdict
 from .parts import GOOD, NAMES, base, closeness, judgements
 from .safe import attribute, breakable, document, escaped, figure, local, number, text
 
-SIZE = 1_700_000  # bytes of all rows, about
-REASON = 400  # characters of a reason that are shown, where there are few reports
-# The first three fit a narrow window; what is long comes last. The bool: a column of figures.
+SIZE = 1_700_000  # the most bytes of all rows, about
+REASON = 400  # the most characters of a reason that are shown, where there are few reports
+# The first three fit a narrow window; what is long comes last. The bool says whether a column has figures.
 COLUMNS = {
     "name": False,
     "verdict": False,
@@ -28,16 +28,16 @@ COLUMNS = {
 
 
 def index(records: Iterable[dict[str, Any]], links: Iterable[str | None] = (), title: str = "mm32 verify") -> str:
-    """Many reports as one HTML file: a table that sorts by any column and shows one verdict if asked to. Without a script it is a
-    plain table, in the order of `records`.
+    """Return many reports as one HTML file: a table that sorts by any column and can show one verdict alone. Where scripts are
+    off, it is a plain table in the order of `records`.
 
     Args:
-        records: `Report.as_dict()` of each, or what was read from its JSON; looked at one by one and not kept. A record may
-            have a "name" to be shown; else the candidate's file name is, with the reference's.
+        records: `Report.as_dict()` of each, or what was read from its JSON; looked at one by one and not kept. If a record has
+            a "name", that is shown, or else the candidate's file name with the reference's.
         links: for each record, in the same order, the path of its page relative to this file, or None. May be shorter.
-        title: of the page.
+        title: the page's title.
 
-    The file has at most about 2 MB: reasons are shortened, and then rows left out, and both are said.
+    The file has at most about 2 MB: if needed, reasons are shortened, then rows are left out, and the page says so.
     """
     rows: list[tuple[Any, ...]] = []
     left_out = 0
@@ -80,8 +80,8 @@ def index(records: Iterable[dict[str, Any]], links: Iterable[str | None] = (), t
 
 
 def _than(beaten: Counter[str], further: Counter[str]) -> str:
-    """Faster than what: the baselines that the speedups are over, with how many reports each has where they differ, and others
-    that were timed too."""
+    """Say what the speedups are over: the baselines, with the number of reports of each where they differ, and the other
+    baselines that were timed too."""
 
     def names(of: Counter[str]) -> str:
         counts = [f" ({count})" if len(beaten) > 1 and of is beaten else "" for _, count in of.most_common(NAMES)]
@@ -154,5 +154,5 @@ def _words(name: str) -> str:
 
 
 def _plain(value: float) -> str:
-    """As JavaScript's Number reads it."""
+    """Return a number in the form that JavaScript's Number reads."""
     return str(value).replace("inf", "Infinity")

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MIXED = "mixed"  # every row by another one of the variations: the data of one trial
+MIXED = "mixed"  # each row is changed in a way of its own: the data of one trial
 NO_PARAMETERS = "it has no parameters"
 
 
 @dataclass(frozen=True)
 class Variation:
-    """What is changed of a model's data, and how the answers to it are judged."""
+    """A change of a model's data, and how the answers to the changed data are judged."""
 
     name: str
     asks: str
     # What is changed.
-    odd: bool = False  # NaN or Inf are put in
+    odd: bool = False  # NaN or Inf is put into the inputs
     state: bool = False  # parameters or buffers are changed
     outside: bool = True  # values may leave [0, 1]
     larger: bool = False  # values grow
     rare: bool = False  # few rows are of another kind, and each row of the output is judged by itself
     isolating: bool = False  # the data are those of isolating.py
-    # For which outputs it is.
-    few: bool = False  # only those of few numbers, in which the errors of many entries average out
-    places: bool = False  # only integers, such as the place of the largest
+    # Which outputs it applies to.
+    few: bool = False  # only outputs of few numbers, in which the errors of many entries average out
+    places: bool = False  # only outputs of integers, such as the place of the largest entry
     # How it is judged.
-    equal: bool = False  # numbers that are equal, or small beside a few, are added up, and all rounded the same way
+    equal: bool = False  # sums add numbers that are equal, or small beside a few, and all are rounded the same way
     extreme: bool = False  # honest arithmetic may be hundreds of times as far off as the reference
     # Entries are equal, so that an integer output, such as the place of the largest, may be any of several.
     ties: bool = False
-    # NaN may stand where the output does not depend on the entry that is NaN: a mask of -Inf that is added hides nothing.
+    # NaN may stand in entries of the output that do not depend on the entry that is NaN: adding a mask of -Inf does not hide
+    # a NaN.
     spreads: bool = False
-    # NaN in more of the output than of the reference's is said on the verdict's line, and is not wrong.
+    # NaN in more entries of the output than in the reference's is reported on the verdict's line, and is not wrong.
     further: bool = False
-    # Names of those that stand in, in turn, where the reference has no finite answer or rounding decides what that is.
+    # Names of milder variations, which are tried in turn where the reference has no finite answer, or where rounding decides
+    # what its answer is.
     milder: tuple[str, ...] = ()
 
 
@@ -507,6 +509,7 @@ MILDER = {
     )
 }
 BY_NAME = {variation.name: variation for variation in (*VARIATIONS, *MILDER.values())}
-# Which of the inputs that are no vectors, behind the first. The last of these takes, seed by seed, one from there on or a vector.
+# For each name, the index of the input that gets the NaN, among the inputs of two axes or more that come after the first.
+# LATER_INPUT draws, by seed, one of those from its index on, or a vector.
 LATER_INPUT = "a NaN in a later input"
 OTHERS = {"a NaN in another input": 0, "a NaN in a third input": 1, LATER_INPUT: 2}

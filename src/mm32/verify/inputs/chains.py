@@ -1,4 +1,4 @@
-"""Long ways: paths through graphs, and rows that are each near the one before, for searches that end after few steps."""
+"""Long chains: paths through graphs, and rows each near the one before, for searches that end after few steps."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from torch import Tensor
 from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, is_data, like
 from .regrouped import belongs_together, same_sums
 
-MOST_NODES = 1 << 20  # between the ends of integers that are taken for the numbers of nodes
-CHAIN = 32  # rows, each a step from the one before
-POSITIONS = 2, 4  # numbers of a row that may be a place or a box
-# Steps, of a box's size, or of what rows are usually apart: two neighbours overlap by half, two that are further apart do not.
+MOST_NODES = 1 << 20  # integers over a range this wide or wider are not taken for the numbers of nodes
+CHAIN = 32  # rows in a chain, each a small step from the one before
+POSITIONS = 2, 4  # the least and the most numbers in a row that may be a place or a box
+# Lengths of steps, one for each chain in turn, as parts of a box's size or of the usual distance between rows: two
+# neighbouring boxes overlap by half, two that are further apart do not.
 STEPS = 0.08, 0.16, 0.28
 
 
 def chained(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of square matrices of zeros and ones (or booleans), the places of the ones become a path through all rows, in random
-    order; the diagonal stays, and so do symmetric ones. Not of those with blocks or triangles of ones, nor where all rows or
-    columns add up to the same, as one-hot labels and permutations do. Two rows or columns of integers, such as the ends of
-    edges, become a path as well."""
+    """Turn square matrices of zeros and ones (or booleans) into matrices of a path through all rows, in random order.
+
+    The diagonal stays, and a symmetric matrix stays symmetric. Matrices with blocks or triangles of ones are left alone, and
+    so are those whose rows or columns all add up to the same, as those of one-hot labels and permutations do. Two rows or
+    columns of integers, such as the ends of edges, become a path as well.
+    """
     out = list(values)
     for i, t in enumerate(values):
         if isinstance(t, Tensor) and t.dtype in WIDEST and t.dim() == 2 and 2 in t.shape:
@@ -45,9 +48,12 @@ def chained(values: Sequence[object], generator: torch.Generator) -> list[object
 
 
 def stepping(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of rows of two to four numbers, such as places and boxes, chains of copies of a row, each moved by a small step from the
-    one before. Vectors with a number for each row, such as scores, fall along each chain, and integers are those of the chain's
-    first row; all in random order."""
+    """Turn rows of two to four numbers, such as places and boxes, into chains.
+
+    A chain is made of copies of one row, each moved by a small step from the one before. Vectors with a number for each row,
+    such as scores, fall along each chain, and integers with one for each row are those of the chain's first row. All rows
+    are put into random order.
+    """
     out = list(values)
     for count in {t.shape[-2] for t in values if isinstance(t, Tensor) and _places(t)}:
         length = min(CHAIN, count)
@@ -73,9 +79,9 @@ def stepping(values: Sequence[object], generator: torch.Generator) -> list[objec
 
 
 def _moved(t: Tensor, first: Tensor, link: Tensor, length: int) -> Tensor:
-    """Each row the `first` of its chain, moved by as many steps as it is from there (`link`)."""
+    """Return each row as a copy of the `first` row of its chain, moved by as many steps as it is away from there (`link`)."""
     start = t.index_select(-2, first)
-    # A box's, from one corner to the other; of places, a part of their spread.
+    # The size of a box is that from one corner to the other; for places it is a part of their spread.
     size = (start[..., 2:] - start[..., :2]).abs().mean(-1, keepdim=True) if t.shape[-1] == 4 else t.std() / length
     step = torch.tensor(STEPS, dtype=t.dtype, device=t.device)[first // length % len(STEPS), None]
     return start + link.to(t.dtype)[:, None] * step * size
@@ -86,10 +92,12 @@ def _places(t: Tensor) -> bool:
 
 
 def _path(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Of pairs of integers, two rows or two columns: each begins where another one ends, through all numbers that both have
-    between their ends, in random order; then back, then from each to the next but one, and so on, as many as there are. Pairs of
-    one number twice stay. Where the first number is never the larger one, or each pair is there in both directions, or rows are
-    in order, that stays so."""
+    """Turn pairs of integers, in two rows or two columns, into a path: each pair begins where another one ends.
+
+    The path runs in random order through all numbers of the range that both rows or columns share; then back, then from each
+    number to the next but one, and so on, for as many pairs as there are. Pairs of one number twice stay. Where the first
+    number is never the larger one, where each pair is there in both directions, or where a row is in order, that stays so.
+    """
     pairs = (t if t.shape[0] == 2 else t.mT).to(torch.int64)
     low, high = int(pairs.amin(1).max()), int(pairs.amax(1).min())
     others = pairs[0] != pairs[1]
@@ -113,8 +121,8 @@ def _path(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _links(nodes: Tensor, count: int, back: bool) -> Tensor:
-    """So many pairs of nodes that are next to each other in their order, then of those two apart, and so on; with `back` in both
-    directions. From the first again where there are no more."""
+    """Return `count` pairs of nodes: first those next to each other in the order of `nodes`, then those two apart, and so
+    on; with `back`, each in both directions. If there are not enough pairs, they are repeated from the first on."""
     found, total = [], 0
     for apart in range(1, len(nodes)):
         one = torch.stack([nodes[:-apart], nodes[apart:]])
@@ -126,6 +134,6 @@ def _links(nodes: Tensor, count: int, back: bool) -> Tensor:
 
 
 def _sorted_pairs(pairs: Tensor) -> Tensor:
-    """Pairs in order, of which each row has one number."""
+    """Return the pairs in order. Each of the two rows holds one number of every pair."""
     order = (pairs[0] * (int(pairs.max()) + 1) + pairs[1]).argsort()
     return pairs[:, order]

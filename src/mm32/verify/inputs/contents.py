@@ -9,14 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SAMPLE, LARGER = 1 << 12, 1 << 18  # entries that are looked at
-FEW_VALUES, NAMED = 16, 4  # of an input that is a mask, labels or levels; and how many are named one by one
-ORDERED = 8  # entries of a row that are in order by no chance
-# Entries of a tensor whose structure is looked for, rows and columns of a matrix, and rows of one that may be orthogonal.
+SAMPLE, LARGER = 1 << 12, 1 << 18  # entries in a sample of a tensor, and in a larger sample
+# The most different values of an input that is a mask, labels or levels; and how many of them are named one by one.
+FEW_VALUES, NAMED = 16, 4
+ORDERED = 8  # a row of at least so many entries is not in order by chance
+# Structure is looked for in at most so many entries of a tensor, and in so many rows and columns of a matrix; and only a
+# matrix of at most SQUARE rows may be orthogonal.
 LOOKED_AT, CORNER, SQUARE = 1 << 22, 1024, 2048
-MANY = 64  # entries for each value, where these are few
-LEAST = 4  # entries of an input that may be all one number by no chance
-# Types of integers, and the bits of their sums in "wide integers".
+MANY = 64  # a tensor of few values has at least so many entries for each
+LEAST = 4  # an input of at least so many entries is not all one number by chance
+# Types of integers, and how many bits their sums may have in "wide integers".
 WIDEST = {torch.int64: 52, torch.int32: 30, torch.int16: 30, torch.int8: 30, torch.uint8: 30}
 
 
@@ -29,7 +31,7 @@ def is_data(t: object) -> bool:
     if not isinstance(t, Tensor) or not t.is_floating_point() or t.numel() == 0:
         return False
     if t.numel() > 16 and _has_few(t):
-        others = _without_zeros(sampled(t, LARGER))  # of mostly zeros a sample holds little else
+        others = _without_zeros(sampled(t, LARGER))  # a sample of mostly zeros holds little else
         if others.numel() < FEW_VALUES * MANY:
             others = _without_zeros(t.detach())
         if others.numel() < MANY or _has_few(others):
@@ -38,7 +40,7 @@ def is_data(t: object) -> bool:
 
 
 def _has_few(t: Tensor) -> bool:
-    """Whether its entries are of few values."""
+    """Whether a tensor's entries have few different values."""
     some = sampled(t).double()
     return torch.unique(some).numel() <= max(3, min(FEW_VALUES, some.numel() // MANY))
 
@@ -48,14 +50,14 @@ def _without_zeros(t: Tensor) -> Tensor:
 
 
 def sampled(t: Tensor, most: int = SAMPLE) -> Tensor:
-    """Some entries, from all of the tensor: its beginning may be padding."""
+    """Return some entries, from all parts of the tensor, since its beginning may be padding."""
     flat = t.detach().reshape(-1)
     return flat[:: max(1, -(-flat.numel() // most))]
 
 
 def few_values(t: Tensor) -> set[float] | None:
-    """The values of an input of few, among them -Inf for what a mask leaves out; None where there are more than FEW_VALUES, or a
-    NaN."""
+    """Return the different values of an input that has few, among them -Inf for what a mask leaves out; None where there are
+    more than FEW_VALUES, or where one is NaN."""
     flat = t.detach().reshape(-1)
     found = {float(x) for x in torch.unique(flat[:SAMPLE])}
     while len(found) <= FEW_VALUES:
@@ -71,7 +73,7 @@ def few_values(t: Tensor) -> set[float] | None:
 
 
 def in_words(values: set[float]) -> str:
-    """Few values, for a person: "0 and 1", "5 values from 0 to 4"."""
+    """Write few values for a person: "0 and 1", "5 values from 0 to 4"."""
     ordered = [f"{x:g}" for x in sorted(values)]
     if len(ordered) > NAMED:
         return f"{len(ordered)} values from {ordered[0]} to {ordered[-1]}"
@@ -79,26 +81,28 @@ def in_words(values: set[float]) -> str:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """For a person: "a, b and c"."""
+    """Join parts for a person: "a, b and c"."""
     return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
 
 
 def is_complex_data(t: object) -> bool:
-    """As is_data, of complex numbers. An imaginary part of zeros may be changed too: a complex tensor may hold any."""
+    """Whether a tensor holds complex data that may be changed. An imaginary part of zeros may be changed too: a complex
+    tensor may hold any."""
     return isinstance(t, Tensor) and t.is_complex() and t.numel() > 0 and not has_structure(t)
 
 
 def has_structure(t: Tensor) -> bool:
-    """Whether its entries belong together."""
+    """Whether a tensor's entries belong together (see `structure`)."""
     return bool(structure(t))
 
 
 def structure(t: Tensor) -> str:
-    """How its entries belong together: in order, symmetric, triangular, orthogonal, or rows that add up to one; or not."""
+    """Return how a tensor's entries belong together: in order, symmetric, triangular, orthogonal, unitary, or with rows that
+    add up to one; empty if they do not."""
     t = t.detach()
     if not t.dim() or t.shape[-1] < 2 or not t.numel():
         return ""
-    if t.is_complex():  # of a Hermitian matrix the real part is symmetric
+    if t.is_complex():  # the real part of a Hermitian matrix is symmetric
         return structure(t.real) or ("unitary" if is_orthogonal(t) else "")
     if adds_up(t):
         return "with rows that add up to one"
@@ -118,17 +122,18 @@ def structure(t: Tensor) -> str:
 
 
 def _some(t: Tensor) -> Tensor:
-    """What is looked at of a large tensor: the first entries of its first axis."""
+    """Return the part of a large tensor that is looked at: the first entries of its first axis."""
     if t.dim() < 2 or t.numel() <= LOOKED_AT:
         return t
     return t[: max(CORNER if t.dim() == 2 else 1, LOOKED_AT // max(1, t[0].numel()))]
 
 
 def is_orthogonal(t: Tensor) -> bool:
-    """Whether it holds square matrices whose rows are orthogonal, of length 1 (complex: unitary); of more than SQUARE rows no."""
+    """Whether a tensor holds square matrices whose rows are orthogonal and of length 1 (complex: unitary); false for more
+    than SQUARE rows."""
     if t.dim() < 2 or t.shape[-1] != t.shape[-2] or not 3 <= t.shape[-1] <= SQUARE:
         return False
-    if not bool(((torch.linalg.vector_norm(t, dim=-1) - 1).abs() < 1e-3).all()):  # a product costs more to tell
+    if not bool(((torch.linalg.vector_norm(t, dim=-1) - 1).abs() < 1e-3).all()):  # cheaper to check than the product
         return False
     wide = t.to(torch.complex128 if t.is_complex() else torch.float64)
     eye = torch.eye(t.shape[-1], dtype=wide.dtype, device=t.device)
@@ -136,12 +141,12 @@ def is_orthogonal(t: Tensor) -> bool:
 
 
 def adds_up(t: Tensor) -> bool:
-    """Whether it holds probabilities that add up to one."""
+    """Whether a tensor holds probabilities that add up to one."""
     return axis_of_sums(t) is not None
 
 
 def axis_of_sums(t: Tensor) -> int | None:
-    """The axis along which its entries, none negative, add up to one; None if there is none."""
+    """Return the axis along which a tensor's entries, none of them negative, add up to one; None if there is none."""
     if not bool((sampled(t) >= 0).all()):
         return None
     t = _some(t)
@@ -161,8 +166,8 @@ def like(t: Tensor, values: Tensor) -> Tensor:
 
 
 def around_nan(t: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """`change` of the tensor, or of its real and its imaginary part. NaN that stands for what is missing stays where it is, and
-    is 0 for `change`: else sizes, and with them all that is drawn, would be NaN."""
+    """Apply `change` to the tensor, or to its real and its imaginary part. NaN that stands for a missing value stays where
+    it is, and `change` gets 0 in its place: otherwise sizes, and with them all numbers that are drawn, would be NaN."""
     if t.is_complex():
         return torch.complex(around_nan(t.real, change).float(), around_nan(t.imag, change).float())
     missing = t.isnan()
@@ -172,14 +177,14 @@ def around_nan(t: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def changed(out: list[object], values: Sequence[object]) -> list[object]:
-    """`out`; raises CannotVary, with nothing to report, if it is what it was."""
+    """Return `out`; raise CannotVary, with nothing to report, if nothing in it differs from `values`."""
     if all(new is old for new, old in zip(out, values, strict=True)):
         raise CannotVary("")
     return out
 
 
 def few(t: Tensor, apart: int, generator: torch.Generator) -> Tensor:
-    """Which entries are changed: one of so many, one at least."""
+    """Return which entries are to be changed: one in `apart` at random, and at least one."""
     some = torch.rand(t.shape, generator=generator, device=t.device) < 1 / apart
     at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
     some.view(-1)[at] = True
@@ -187,5 +192,5 @@ def few(t: Tensor, apart: int, generator: torch.Generator) -> Tensor:
 
 
 def kind(value: Any) -> Any:
-    """What two values that stand for each other have in common: shape and type of tensors, the type of others."""
+    """Return what two values must have in common to stand for each other: shape and type of tensors, the type of others."""
     return (value.shape, value.dtype) if isinstance(value, Tensor) else type(value)

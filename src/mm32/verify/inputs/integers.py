@@ -1,9 +1,10 @@
-"""Fresh integers and booleans for timed calls: indices, lengths, masks, pictures of bytes, of which get_inputs made several.
+"""Fresh integers and booleans for timed calls (indices, lengths, masks, images of bytes), from several results of get_inputs.
 
-Entries of two of them, each in its own place, so that they stay in the range that belongs to it. What they have in common is
-kept: what is sorted stays sorted, a permutation stays one, and rows that add up to one sum do. Tensors with the same first
-axes change places together, because what lies side by side in them may belong together: an edge's two ends, a sequence and its
-length. What is the same in all results is left as it is; where it can, pools.py has put others into it before.
+A fresh tensor takes each entry from one of two results, at the same place, so that it stays in the range that belongs to
+this place. What the results have in common is kept: what is sorted stays sorted, a permutation stays one, and rows that all
+have one sum keep it. Tensors with the same first axes take entries from the same result, because what lies side by side in
+them may belong together: an edge's two ends, a sequence and its length. What is the same in all results is left as it is;
+where possible, pools.py has put other entries into it before.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from torch import Tensor
 
 from .regrouped import are_distinct
 
-LOOKED_AT = 1 << 20  # entries of a tensor whose structure is looked for
-REPEATS = 3.0  # pairs of equal entries that chance would have made, from which on having none is no chance
+LOOKED_AT = 1 << 20  # the most entries of a tensor in which structure is looked for
+REPEATS = 3.0  # where chance would have made more pairs of equal entries than this, having none is no chance
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a tensor's entries are mixed. `fixed`: they are not; `shuffled`: rows of one result in another order, along the last
-    axis; otherwise entries of two, in `order` afterwards ("ascending", "descending") along the last axis, if that is not empty.
-    `shared`: entries at the same place along so many first axes come from the same result."""
+    """How a tensor's entries are mixed.
+
+    `fixed`: they are not mixed. `shuffled`: rows of one result are put into another order along the last axis. Otherwise
+    entries are taken from two results and, if `order` is "ascending" or "descending", sorted along the last axis. `shared`:
+    entries at the same place along this many first axes come from the same result.
+    """
 
     fixed: bool = False
     shuffled: bool = False
@@ -33,7 +37,8 @@ class Kind:
 
 
 def kinds(results: Sequence[Sequence[Tensor]]) -> list[Kind]:
-    """Of the integers and booleans of several results of get_inputs, each tensor's; a result has them in the same order."""
+    """Return the kind of each tensor of integers or booleans, from several results of get_inputs that have these tensors in
+    the same order."""
     alone = [_kind([one[i] for one in results]) for i in range(len(results[0]))]
     shapes = [tuple(t.shape) for t in results[0]]
     found = []
@@ -47,7 +52,7 @@ def kinds(results: Sequence[Sequence[Tensor]]) -> list[Kind]:
 
 
 def _together(shape: Sequence[int], other: Sequence[int]) -> int:
-    """How many first axes both have."""
+    """Return how many first axes both shapes have in common."""
     sizes = list(zip(shape, other, strict=False))
     return next((axis for axis, (a, b) in enumerate(sizes) if a != b), len(sizes))
 
@@ -72,7 +77,7 @@ def _kind(entries: Sequence[Tensor]) -> Kind:
 
 
 def are_distinct_by_no_chance(rows: Sequence[Tensor]) -> bool:
-    """Whether no row of integers, of tensors with rows of one length, has an entry twice, though by chance some would."""
+    """Whether no row of integers has an entry twice, though by chance some would. All tensors have rows of one length."""
     width = rows[0].shape[-1]
     least, most = min(int(t.min()) for t in rows), max(int(t.max()) for t in rows)
     expected = sum(t.shape[0] for t in rows) * width * (width - 1) / 2 / (most - least + 1)
@@ -80,7 +85,7 @@ def are_distinct_by_no_chance(rows: Sequence[Tensor]) -> bool:
 
 
 def mixed(kind: Kind, one: Tensor, other: Tensor, seed: int) -> Tensor:
-    """A tensor made of two results of get_inputs, of their shape and type; the same for the same seed."""
+    """Return a tensor made of two results of get_inputs, of their shape and type; the same for the same seed."""
     generator = torch.Generator(one.device).manual_seed(seed)
     if kind.shuffled:
         order = torch.rand(one.shape, generator=generator, device=one.device).argsort(-1)

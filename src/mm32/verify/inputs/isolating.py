@@ -1,8 +1,8 @@
 """Data of a model's shapes on which its sums have few terms, or are exact in any order: what is left shows the arithmetic's bits.
 
-Judged by what honest rounding may do on these very data (few_terms.py), not by the length of sums. Which of them say something
-depends on what the model computes, as its operators' names tell; where its sums have many terms even so, the probe is left out.
-Runs in the reference's process.
+The answers are judged by what honest rounding may do on these very data (few_terms.py), not by the length of sums. Which of
+these data say something depends on what the model computes, as the names of its operators tell. Where its sums have many
+terms even so, the probe is left out. Runs in the reference's process.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ ISOLATING = tuple(
 )
 EXPONENTIALS = ("exp", "softmax", "attention", "cross_entropy")
 ROOTS = ("norm", "var", "std", "sqrt", "pow")
-# A mean is subtracted: of impulses all differences count.
+# These subtract a mean: with impulses, the differences of all entries from it count.
 CENTRED = ("layer_norm", "group_norm", "batch_norm", "instance_norm", "var", "std")
 CLIPPED = ("sigmoid", "softplus", "relu", "clamp", "margin")
 DEEP = 1024.0  # exp(-DEEP) is 0, in float64 too
-FAR = 64.0  # exp(-FAR) is beside 1 nothing in fp32
-FEW = 64  # entries of an output, in which the errors of many terms average out
-LOSS = 8  # entries of an output that is taken for a loss
+FAR = 64.0  # exp(-FAR) is nothing beside 1 in fp32
+# An output of at most so many entries is taken for one in which the errors of many terms average out.
+FEW = 64
+LOSS = 8  # the most entries of an output that is taken for a loss
 LEVELS = 31
-A_ROW = 3  # entries of a row that count, or more
+A_ROW = 3  # at least so many entries of a row count
 
 
 def fits(name: str, operators: Iterable[str], lengths: Sequence[int], products: int, entries: int) -> bool:
-    """Whether a probe may say something of a model with these operators, sums of these lengths, so many products, and an output
-    of so many entries."""
+    """Whether the probe `name` may say something about a model with these operators, sums of these lengths, so many
+    products, and an output of so many entries."""
     operators = list(operators)
     exponentials = exponential(operators)
     roots, centred, clipped = (
@@ -71,7 +72,8 @@ def fill(
     exponentials: bool,
     slopes: Callable[[], list[Tensor | None]],
 ) -> list[object]:
-    """The flat inputs changed. `slopes` gives the derivatives of the output's sum by them. Raises CannotVary."""
+    """Return the flat inputs, changed for the probe `name`. `slopes` gives the derivatives of the output's sum with respect
+    to them. Raises CannotVary."""
     chosen = [i for i, t in enumerate(values) if is_data(t)]
     if not chosen:
         raise CannotVary("no input holds data that may be changed")
@@ -82,8 +84,8 @@ def fill(
         t = values[i]
         assert isinstance(t, Tensor)
         if name == "impulses":
-            # Where products are followed by exponentials, only the last input has a term for each sum: scores that are zero
-            # have equal exponentials, and those of a sum are exact.
+            # Where products are followed by exponentials, only the last input gets a term for each sum: scores that are zero
+            # have equal exponentials, and sums of these are exact.
             rare = exponentials and i != chosen[-1]
             made = _impulses(t, longest**1.5 if rare else float(longest), generator)
         elif name == "peaks":
@@ -102,8 +104,8 @@ def fill(
 
 
 def slopes(call: Callable[[list[object]], object], values: Sequence[object]) -> list[Tensor | None]:
-    """The derivatives of the sum of `call`'s output by those of its flat inputs that are data. Raises CannotVary where it has
-    none."""
+    """Return the derivatives of the sum of `call`'s output with respect to its flat inputs that are data, None for the
+    others. Raises CannotVary where the output has no derivatives."""
     given = [t.detach().clone().requires_grad_() if isinstance(t, Tensor) and is_data(t) else t for t in values]
     data = [t for t in given if isinstance(t, Tensor) and t.requires_grad]
     try:
@@ -116,7 +118,8 @@ def slopes(call: Callable[[list[object]], object], values: Sequence[object]) -> 
 
 
 def thin(model: nn.Module, generator: torch.Generator) -> None:
-    """Leave one entry of 24 bits in each row of the parameters of two axes and more, as large as the row. Raises CannotVary."""
+    """Make each row of the parameters of two axes or more zeros but for one entry of 24 bits, as large as the row. Raises
+    CannotVary."""
     weights = [t for t in model.parameters() if t.is_floating_point() and t.dim() > 1 and t.numel() > len(t)]
     if not weights:
         raise CannotVary("it has no weights")
@@ -140,12 +143,12 @@ def _uniform(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _near(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Between -2 and 2."""
+    """Return numbers between -2 and 2."""
     return (_uniform(t, generator) - 0.5) * 4
 
 
 def _impulses(t: Tensor, apart: float, generator: torch.Generator) -> Tensor:
-    """Zeros but for one entry of so many, of 24 bits, of either sign."""
+    """Return zeros but for one entry in `apart`, of 24 bits and of either sign."""
     hit = _uniform(t, generator) * apart < 1
     at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=t.device))
     hit.view(-1)[at] = True  # one at least
@@ -154,13 +157,13 @@ def _impulses(t: Tensor, apart: float, generator: torch.Generator) -> Tensor:
 
 
 def _power(t: Tensor) -> float:
-    """The data's own size, to a power of two."""
+    """Return the data's own size, rounded to a power of two."""
     size = size_of(t)
     return 2.0 ** round(math.log2(size)) if 0 < size < math.inf else 1.0
 
 
 def _spread(t: Tensor, apart: int, generator: torch.Generator) -> Tensor:
-    """One entry of so many, so that each line along any axis has its share: by the sum of shuffled indices."""
+    """Choose one entry in `apart` by the sum of shuffled indices, so that each line along any axis has its share."""
     total = torch.zeros(t.shape, dtype=torch.int64, device=t.device)
     for axis, size in enumerate(t.shape):
         shape = [1] * t.dim()
@@ -179,8 +182,11 @@ def _pointers(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _levels(t: Tensor, largest: int, generator: torch.Generator) -> Tensor:
-    """Of each entry of the first axis, or of the first two of three and more, a size of few bits, up to so many units, with signs
-    like a chessboard's: the more statistics differ, the less it takes luck to round one of them well."""
+    """Return sizes of few bits, up to `largest` units, with signs like a chessboard's.
+
+    Each entry of the first axis has a size of its own; with three axes or more, each entry of the first two. The more the
+    statistics differ, the less luck decides whether one of them is rounded well.
+    """
     total = torch.zeros(t.shape, dtype=torch.int64, device=t.device)
     for axis, size in enumerate(t.shape):
         shape = [1] * t.dim()
@@ -193,10 +199,10 @@ def _levels(t: Tensor, largest: int, generator: torch.Generator) -> Tensor:
 
 
 def _one_row(t: Tensor, slope: Tensor, exponentials: bool, generator: torch.Generator) -> Tensor:
-    """Data that make a loss as small as can be, and in one row a few that do not.
+    """Return data that make a loss as small as can be, but for a few entries of one row.
 
-    Down the slope by FAR the loss of softmax, of logistic functions and of margins is nothing. Of softmax, the largest is zero:
-    an honest kernel that takes powers of two of x log2(e) would round a larger one.
+    Where data are moved down the slope by FAR, the loss of softmax, of logistic functions and of margins is nothing. For
+    softmax the largest entry is zero: an honest kernel that takes powers of two of x log2(e) would round a larger one.
     """
     up = slope >= 0
     made = torch.where(up, -FAR, 0.0) if exponentials else torch.where(up, -FAR, FAR)

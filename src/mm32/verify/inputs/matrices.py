@@ -9,12 +9,13 @@ from torch import Tensor
 
 from .contents import CORNER, LOOKED_AT, changed, few, few_values, like, size_of, structure
 
-MASK_VALUES = 3  # of a matrix, at most, that says who has to do with whom
-CONDITION = 6  # log2 of that of positive definite matrices
+MASK_VALUES = 3  # the most values of a matrix that says who has to do with whom, such as a mask or a graph
+CONDITION = 6  # log2 of the condition number that positive definite matrices get
 
 
 def of_numbers(values: Sequence[object]) -> dict[int, str]:
-    """Which inputs are symmetric or triangular matrices of numbers, and which of the two: neither masks, graphs nor distances."""
+    """Return which inputs are matrices of numbers, neither masks, graphs nor distances, and of which structure: symmetric,
+    lower or upper."""
     found = {}
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or not t.is_floating_point() or 0 < len(few_values(t) or ()) <= MASK_VALUES:
@@ -27,7 +28,7 @@ def of_numbers(values: Sequence[object]) -> dict[int, str]:
 
 
 def again(kind: str, new: object) -> object:
-    """A changed matrix with the structure that it had."""
+    """Give a changed matrix back the structure that it had."""
     assert isinstance(new, Tensor)
     if kind == "symmetric":
         return like(new, new.tril() + new.tril(-1).mT)
@@ -35,7 +36,8 @@ def again(kind: str, new: object) -> object:
 
 
 def _square_matrices(values: Sequence[object]) -> Iterator[tuple[int, Tensor]]:
-    """Those inputs that hold square matrices of floating point, neither tiny nor too large to be taken apart."""
+    """Yield the inputs that hold square matrices of floating point, neither tiny nor too large to be decomposed, with their
+    indices."""
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or not t.is_floating_point() or t.dim() < 2 or t.shape[-1] != t.shape[-2]:
             continue
@@ -44,13 +46,13 @@ def _square_matrices(values: Sequence[object]) -> Iterator[tuple[int, Tensor]]:
 
 
 def _of_spectrum(vectors: Tensor, sizes: Tensor) -> Tensor:
-    """The symmetric matrices with these eigenvectors and eigenvalues."""
+    """Return the symmetric matrices with these eigenvectors and eigenvalues."""
     new = (vectors * sizes.unsqueeze(-2)) @ vectors.mT
     return (new + new.mT) / 2
 
 
 def conditioned(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Matrices that are positive definite, with their own eigenvectors and a spectrum of another condition."""
+    """Give positive definite matrices a spectrum of another condition number, with their own eigenvectors."""
     out = list(values)
     for i, t in _square_matrices(values):
         wide = t.detach().double()
@@ -63,8 +65,8 @@ def conditioned(values: Sequence[object], generator: torch.Generator) -> list[ob
 
 
 def _structured(values: Sequence[object], change: Callable[[Tensor, str], Tensor], masks: bool = False) -> list[object]:
-    """With others in place of symmetric and triangular matrices: what `change` makes of them in float64, by their structure.
-    Those of few values, such as graphs, count with `masks` if they are symmetric; triangular ones say who may see whom."""
+    """Replace symmetric and triangular matrices by what `change` makes of them in float64, given their structure. Matrices
+    of few values are left alone, but for symmetric ones, such as graphs, with `masks`: triangular ones say who may see whom."""
     out = list(values)
     for i, t in _square_matrices(values):
         of = structure(t)
@@ -77,8 +79,8 @@ def _structured(values: Sequence[object], change: Callable[[Tensor, str], Tensor
 
 
 def isolated(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of symmetric matrices some rows and columns, of triangular ones some rows, are zeros, but for the diagonal if all of that
-    is positive."""
+    """Set some rows and columns of symmetric matrices to zero, and some rows of triangular ones. The diagonal stays if all
+    of it is positive."""
 
     def change(t: Tensor, of: str) -> Tensor:
         chosen = few(t[..., 0], max(2, t.shape[-1] // 2), generator).unsqueeze(-1)
@@ -91,8 +93,7 @@ def isolated(values: Sequence[object], generator: torch.Generator) -> list[objec
 
 
 def indefinite(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Symmetric matrices of whose eigenvalues every second one, the largest among them, is the negative of what it was; of
-    triangular ones every second row is."""
+    """Negate every second eigenvalue of symmetric matrices, the largest among them, and every second row of triangular ones."""
 
     def change(t: Tensor, of: str) -> Tensor:
         signs = torch.where(torch.arange(t.shape[-1], device=t.device).flip(0) % 2 == 0, -1.0, 1.0).double()
@@ -105,7 +106,7 @@ def indefinite(values: Sequence[object], generator: torch.Generator) -> list[obj
 
 
 def isotropic(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of several symmetric or triangular matrices a third are multiples of the identity; a single one is."""
+    """Turn a third of several symmetric or triangular matrices into multiples of the identity, or a single one."""
 
     def change(t: Tensor, of: str) -> Tensor:
         sizes = t.diagonal(dim1=-2, dim2=-1).abs().mean(-1)[..., None, None].clamp(min=size_of(t) / 16)

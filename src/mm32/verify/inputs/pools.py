@@ -1,19 +1,22 @@
 """Fresh inputs for every timed call, from private pools of the reference's own data.
 
-A call of a window that counts gets a result of the reference's get_inputs() that no call before it had (timing/fresh.py), its
-unstructured floats rotated in memory by a random distance: who keeps answers meets none of their inputs again. What hardly
-differs from one result to the next, and calls for which no such result was made in time, are mixed of several.
+Each call of a window that counts gets a result of the reference's get_inputs() that no call before it had (timing/fresh.py),
+its unstructured floats rotated in memory by a random distance: a candidate that keeps answers meets none of their inputs
+again. Tensors that hardly differ from one result to the next are mixed from several results, and so are all tensors of calls
+for which no such result was made in time.
 
-Mixed floats are a part of one result, read from a random offset of its memory with wrap-around, and a range of random place and
-length from another one at another offset. So values stay of the kind that get_inputs makes, and neither sums nor single entries
-tell which result belongs to them. What is in order, symmetric, triangular or a distribution is a mean of two of them, weighted
-at random, which is so too; of what is orthogonal a product.
-Integers and booleans (indices, masks) are mixed entry by entry, each in its place (integers.py); those that get_inputs()
-makes the same each time, of 4 to 2^20 entries, have a few others in each call. A recipe, a few numbers and the results that
-belong to its call alone, makes the same data again, which the tool keeps instead of copies.
+Mixed floats are one result, read from a random offset of its memory with wrap-around, with a range of random place and
+length taken from another result at another offset. So values stay of the kind that get_inputs makes, and neither sums nor
+single entries tell which result they come from. A tensor that is in order, symmetric, triangular or a distribution becomes a
+mean of two results, weighted at random, which keeps that structure; an orthogonal one becomes a product of two.
 
-Buffers that forward changes go the same way: every call starts from a state of its own, which comes with its inputs. It is a mean
-of two states that calls of the reference have left, weighted at random, or one of these where buffers are no floats.
+Integers and booleans (indices, masks) are mixed entry by entry, each in its place (integers.py). Those that get_inputs()
+makes the same each time, of 4 to 2^20 entries, get a few other entries in each call. Instead of copies the tool keeps
+recipes: a recipe, which is a few numbers and the results that belong to its call alone, makes the same data again.
+
+Buffers that forward changes are treated the same way: every call starts from a state of its own, which comes with its
+inputs. It is a mean of two states that calls of the reference have left, weighted at random, or one of these states where
+buffers are not floats.
 """
 
 from __future__ import annotations
@@ -33,25 +36,27 @@ from ..exchange.wire import DTYPE_NAMES, axis_order, leaves
 from . import integers, regrouped
 from .contents import LEAST, CannotVary, has_structure, is_orthogonal
 
-SMALL = 16  # entries, below which a tensor of floats is not mixed
-STATES = 8  # states that are left for a window, at most
-STATES_MORE = 3  # calls, of which a number below this comes before the first such state
-ALIGNMENT = 512  # bytes, of every tensor in a slot
-VARIES = (
-    1 / 16
-)  # of a tensor's entries, of which no more may be the same in two results, zeros aside, if it is never mixed
-MOST_REMADE = 1 << 20  # entries of integers that are the same each time, above which timed calls get no others
-OTHERS = 3  # of them that are made, of which calls get mixtures
-FEW, DRAWS = 256, 8  # entries of them up to which so many draws are tried
-# Where a tensor's data come from: an entry of the pool, or a flat tensor that the recipe alone keeps.
+SMALL = 16  # tensors of floats with fewer entries are not mixed
+STATES = 8  # the most states that are made for a window
+STATES_MORE = 3  # a random number of calls, less than this, comes before the first such state
+ALIGNMENT = 512  # bytes; every tensor in a slot is aligned to this
+# A tensor is never mixed if no more than this share of its entries, zeros aside, are the same in two results.
+VARIES = 1 / 16
+# Integers that are the same each time get no other entries in timed calls if they have more entries than this.
+MOST_REMADE = 1 << 20
+OTHERS = 3  # versions of such integers that are made; calls get mixtures of these
+FEW, DRAWS = 256, 8  # for tensors of such integers with at most FEW entries, up to DRAWS draws are tried
+# Where a tensor's data come from: the number of an entry of the pool, or a flat tensor that the recipe alone keeps.
 Source = int | Tensor
-# For each tensor: (source,); or (source, offset, source, offset, begin, end); of integers and structures (source, source, seed).
+# For each tensor (source,) or (source, offset, source, offset, begin, end); for integers and structured tensors (source,
+# source, seed).
 Recipe = tuple[tuple[Any, ...], ...]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Where a tensor lies in each slot of a region: at offset + slot * step, in bytes. A plain leaf has a path alone."""
+    """Where a tensor lies in each slot of a region: at offset + slot * step, in bytes. A leaf that is no tensor has only a
+    path."""
 
     path: str
     dtype: torch.dtype | None = None
@@ -62,7 +67,7 @@ class Part:
     step: int = 0
 
     def described(self) -> dict[str, Any]:
-        """For the worker."""
+        """Return the fields for the worker."""
         if self.dtype is None:
             return {"path": self.path}
         return {
@@ -76,18 +81,19 @@ class Part:
         }
 
     def view(self, memory: Tensor, slot: int) -> Tensor:
-        """The tensor of a slot, over `memory`, the region's bytes."""
+        """Return the tensor of a slot, as a view of `memory`, the region's bytes."""
         assert self.dtype is not None
         at = self.at(slot)
         return memory[at : at + self.bytes].view(self.dtype).as_strided(self.shape, self.strides)
 
     def at(self, slot: int) -> int:
-        """Its first byte in a slot."""
+        """Return the first byte of the tensor in a slot."""
         return self.offset + slot * self.step
 
 
 def parts(values: Sequence[tuple[str, Any]], start: int, count: int) -> tuple[list[Part], int]:
-    """The places of the tensors among `values` (path, leaf) in `count` slots, from byte `start` on, and where they end."""
+    """Return the places of the tensors among `values` (path, leaf) in `count` slots, from byte `start` on, and the byte
+    where they end."""
     step = sum(_aligned(leaf.numel() * leaf.element_size()) for _, leaf in values if isinstance(leaf, Tensor))
     found, at = [], start
     for path, leaf in values:
@@ -109,13 +115,14 @@ def _aligned(size: int) -> int:
 
 
 def _range(t: Tensor, begin: int, length: int) -> list[Tensor]:
-    """So many entries of a vector from `begin` on, and on from its beginning where it ends."""
+    """Return `length` entries of a vector from `begin` on, in pieces: where the vector ends, they go on at its beginning."""
     found = [t[begin : begin + length], t[: max(0, begin + length - t.numel())]]
     return [piece for piece in found if piece.numel()]
 
 
 def _blend(one: Tensor, other: Tensor, seed: int, orthogonal: bool) -> Tensor:
-    """A mean of both, which keeps what convex sets keep; of orthogonal matrices the product, an even number of rows negated."""
+    """Return a mean of both, which keeps every convex property; of orthogonal matrices the product, with an even number of
+    rows negated."""
     if orthogonal:
         generator = torch.Generator(one.device).manual_seed(seed)
         signs = torch.randint(0, 2, (one.shape[-1], 1), generator=generator, device=one.device) * 2 - 1
@@ -127,27 +134,30 @@ def _blend(one: Tensor, other: Tensor, seed: int, orthogonal: bool) -> Tensor:
 
 
 def _varies(one: Tensor, other: Tensor) -> bool:
-    """Whether hardly an entry of one result of get_inputs() is what it is in the other one."""
+    """Whether hardly any entry is the same in two results of get_inputs()."""
     return int(((one == other) & (one != 0)).sum()) <= VARIES * one.numel()
 
 
 def _flat(t: Tensor, order: Sequence[int], device: torch.device) -> Tensor:
-    """A tensor's entries on a device, in the order of memory that its axes have."""
+    """Return a tensor's entries on a device, in the memory order `order` of its axes."""
     return t.to(device).detach().permute(list(order)).contiguous().reshape(-1)
 
 
 def _between(one: Tensor, other: Tensor, seed: int) -> Tensor:
-    """A mean of two states."""
+    """Return a mean of two states, weighted by the seed."""
     wide = torch.complex128 if one.is_complex() else torch.float64
     return torch.lerp(other.to(wide), one.to(wide), 0.1 + 0.8 * (seed / 2**31)).to(one.dtype)
 
 
 class Pools:
-    """`inputs`: two or more results of get_inputs(), with tensors alike; kept on `device`. `state`: the buffers that forward
-    changes, as a call finds them where it is not timed.
+    """The data from which the inputs of timed calls are made.
 
-    `fresh`, if it is set, makes up to so many more: of each the flat tensors, in the order of memory of the first ones; `left`
-    makes up to so many states."""
+    `inputs`: two or more results of get_inputs(), with tensors alike; kept on `device`. `state`: the buffers that forward
+    changes, as a call that is not timed finds them.
+
+    `fresh`: if set, it makes up to a given number of further results, each as flat tensors in the memory order of the first
+    results. `left`: if set, it makes up to a given number of states.
+    """
 
     fresh: Callable[[int], list[list[Tensor]]] | None = None
     left: Callable[[int], list[dict[str, Tensor]]] | None = None
@@ -167,21 +177,24 @@ class Pools:
         large = [(t.is_floating_point() or t.is_complex()) and t.numel() >= SMALL for t in tensors[0]]
         found = [[yes and has_structure(one[i]) for one in tensors] for i, yes in enumerate(large)]
         self.mixed = [yes and not any(of) for yes, of in zip(large, found, strict=True)]
-        # What has structure, and whether it is orthogonal; taken as it is where some results have and some have not.
+        # Tensors that have structure, and whether they are orthogonal. A tensor that has structure in some results only is
+        # taken as it is.
         self.blended = {
             i: all(is_orthogonal(one[i]) for one in tensors) for i, of in enumerate(found) if large[i] and all(of)
         }
         whole = [i for i, t in enumerate(tensors[0]) if not t.is_floating_point() and not t.is_complex()]
         kinds = integers.kinds([[one[i] for i in whole] for one in tensors])
         self.kinds = {i: kind for i, kind in zip(whole, kinds, strict=True) if not kind.fixed}
-        for i in [i for i in self.remade if i not in self.kinds]:  # others that would not be mixed
+        # The original again where its versions would not be mixed.
+        for i in [i for i in self.remade if i not in self.kinds]:
             for one in tensors:
                 one[i] = self.remade[i][0]
             del self.remade[i]
         pairs = list(itertools.pairwise(tensors))
         drawn = [i for i in self.kinds if i not in self.remade]
         of_whole = all(not torch.equal(a[i], b[i]) for a, b in itertools.combinations(tensors, 2) for i in drawn)
-        # What is fresh in each result already. Integers that belong together are all taken from one result, or all mixed.
+        # Which tensors are new in each result already. Integers may belong together, so they are all taken from one result
+        # or all mixed.
         self.varies = [
             i in self.remade or of_whole if i in self.kinds else large[i] and all(_varies(a[i], b[i]) for a, b in pairs)
             for i in range(len(tensors[0]))
@@ -204,9 +217,12 @@ class Pools:
             self.states = [self.usual]
 
     def _remake(self, results: Sequence[list[Tensor]]) -> dict[int, list[Tensor]]:
-        """Put few others among integers and booleans that are the same in all `results`, in each but the first, and return
-        what they are, and become, by their places. An answer that is kept by them gains nothing then. What has no such others,
-        such as offsets in order and blocks of booleans, stays."""
+        """Replace a few entries of integers and booleans that are the same in all `results`, in each result but the first.
+
+        Return, by index, each such tensor and its versions with other entries. A candidate that keeps answers by these
+        tensors gains nothing then. Tensors that have no such versions, such as offsets in order and blocks of booleans,
+        stay.
+        """
         found: dict[int, list[Tensor]] = {}
         for i, t in enumerate(results[0]):
             whole = not t.is_floating_point() and not t.is_complex() and LEAST <= t.numel() <= MOST_REMADE
@@ -221,7 +237,8 @@ class Pools:
         return found
 
     def _with_others(self, t: Tensor) -> Tensor | None:
-        """None where there are none; of few entries one draw may change nothing by chance."""
+        """Return a version of the tensor with a few other entries, None where there is none. In a tensor of few entries one
+        draw may change nothing by chance, so several are tried."""
         for _ in range(DRAWS if t.numel() <= FEW else 1):
             generator = torch.Generator(t.device).manual_seed(self.chance.randrange(1 << 62))
             with contextlib.suppress(CannotVary):
@@ -231,13 +248,13 @@ class Pools:
         return None
 
     def _anew(self, i: int) -> Tensor:
-        """Others in place of integers that are the same each time, for one call: of two that were made, entry by entry."""
+        """Return a version of integers that are the same each time, for one call: a mixture of two versions, entry by entry."""
         one, other = self.chance.sample(self.remade[i], 2)
         made = integers.mixed(self.kinds[i], one, other, self.chance.randrange(1 << 31))
         return _flat(made, self.orders[i], self.pools[i][0].device)
 
     def keep_constants(self) -> bool:
-        """Take what is the same each time as it is from now on. Whether others had been put into any."""
+        """From now on, take tensors that are the same each time as they are. Return whether any had been given other entries."""
         for i, (t, *_) in self.remade.items():
             flat = _flat(t, self.orders[i], self.pools[i][0].device)
             self.pools[i] = [flat for _ in self.pools[i]]
@@ -250,7 +267,7 @@ class Pools:
         return [_flat(state[name], order, device).clone() for name, order in zip(self.state, orders, strict=True)]
 
     def _leave_states(self, calls: int) -> None:
-        """Have states for so many calls, that no call before has seen."""
+        """Prepare states for so many calls, which no call before has seen."""
         if not self.state or not self.vary_state or self.left is None:
             return
         like = [(t.numel(), t.dtype) for t in self.usual]
@@ -263,8 +280,8 @@ class Pools:
         self.chance.shuffle(self.left_now)
 
     def _state_of_a_call(self) -> Recipe:
-        """The states that a call's is made of: each of those that were left for this window once, as far as there are as many.
-        Calls that do not count start from the usual state, where there are no means of states."""
+        """Return the recipe of a call's state. Each state that was left for this window is used once, as far as there are
+        enough of them. Calls that do not count start from the usual state where states have no mean."""
         if not self.state:
             return ()
         if not self.vary_state or len(self.states) == 1:
@@ -279,7 +296,7 @@ class Pools:
         return tuple((a, b, seed) for a, b in zip(one, other, strict=True))
 
     def state_of(self, recipe: Recipe) -> dict[str, Tensor]:
-        """The buffers that a recipe's call starts from."""
+        """Return the buffers that a recipe's call starts from."""
         pieces = list(self.pieces(recipe))[self.of_inputs :]
         found = {}
         for i, (name, (flat,)) in enumerate(zip(self.state, pieces, strict=True), self.of_inputs):
@@ -287,7 +304,8 @@ class Pools:
         return found
 
     def always_same(self) -> list[int]:
-        """Which leaves of the inputs are tensors that every call has alike, but for a number or so."""
+        """Return which leaves of the inputs are tensors that are the same in every call, except those of fewer than LEAST
+        entries."""
         places = [i for i, (_, leaf) in enumerate(self.leaves) if isinstance(leaf, Tensor)]
         return [
             places[j]
@@ -299,15 +317,15 @@ class Pools:
 
     @property
     def bytes(self) -> int:
-        """Of one call's inputs."""
+        """The bytes of one call's inputs and state."""
         return sum(leaf.nbytes for _, leaf in self.leaves if isinstance(leaf, Tensor))
 
     def recipe(self) -> Recipe:
-        """A new one of the pool's own results, by a generator that nobody can predict."""
+        """Return a new recipe for the pool's own results, drawn by a generator that nobody can predict."""
         return self._mixed_of(self._own)
 
     def recipes(self, count: int) -> list[Recipe]:
-        """So many, for a window that counts: of results that no call had before, as far as these can be made."""
+        """Return `count` recipes for a window that counts: of results that no call had before, as far as these can be made."""
         self._leave_states(count)
         made = self.fresh(count) if self.fresh is not None else []
         for one in made:
@@ -327,7 +345,7 @@ class Pools:
     def _mixed_of(self, results: Sequence[Sequence[Source]]) -> Recipe:
         draw, count = self.chance.randrange, len(results)
         found: list[tuple[Any, ...]] = []
-        chosen, apart, seed = draw(count), draw(1, count), draw(1 << 31)  # of integers, one for all
+        chosen, apart, seed = draw(count), draw(1, count), draw(1 << 31)  # for integers, the same for all of them
         for i, mixed in enumerate(self.mixed):
             if i in self.kinds or i in self.blended:
                 found.append((results[chosen][i], results[(chosen + apart) % count][i], seed))
@@ -338,7 +356,7 @@ class Pools:
         return (*found, *self._state_of_a_call())
 
     def _of(self, one: Sequence[Source], others: Sequence[Sequence[Source]]) -> Recipe:
-        """Of a result that has not been used; of others only where it is like them."""
+        """Return a recipe for a result that has not been used. Other results are mixed in only where it is like them."""
         draw = self.chance.randrange
         other, seed = self.chance.choice(others), draw(1 << 31)
         found: list[tuple[Any, ...]] = []
@@ -354,25 +372,27 @@ class Pools:
         return (*found, *self._state_of_a_call())
 
     def _joined(self, i: int, one: Source, other: Source) -> tuple[Any, ...]:
-        """A part of one, and a range of the other."""
+        """Return the recipe of a tensor that is one source with a range of the other."""
         draw, n = self.chance.randrange, self.pools[i][0].numel()
         length = draw(n // 4, n // 2 + 1)
         begin = draw(n - length + 1)
         return one, draw(n), other, draw(n), begin, begin + length
 
     def leave_structure(self) -> None:
-        """Take integers and what has structure as they are from now on: the model wants of them what mixing does not keep."""
+        """From now on, take integers and structured tensors as they are: the model needs something of them that mixing does
+        not keep."""
         self.keep_constants()
         self.kinds, self.blended = {}, {}
 
     def _shaped(self, i: int, flat: Tensor) -> Tensor:
-        """A tensor of the pool as the model gets it."""
+        """Return a tensor of the pool as the model gets it."""
         order = self.orders[i]
         back = sorted(range(len(order)), key=order.__getitem__)
         return flat.view([self.shapes[i][axis] for axis in order]).permute(back)
 
     def add(self, inputs: Any) -> Recipe:
-        """Keep other inputs, as they are, and return the recipe that makes them: `recipe` draws from the first ones alone."""
+        """Keep other inputs as they are, and return the recipe that makes them. `recipe` goes on to draw from the first
+        inputs alone."""
         tensors = [leaf for _, leaf in leaves(list(inputs)) if isinstance(leaf, Tensor)]
         pools = self.pools[: self.of_inputs]
         for pool, order, t in zip(pools, self.orders[: self.of_inputs], tensors, strict=True):
@@ -380,7 +400,7 @@ class Pools:
         return (*((len(pool) - 1,) for pool in pools), *self._state_of_a_call())
 
     def pieces(self, recipe: Recipe) -> Iterator[list[Tensor]]:
-        """Of each tensor of a recipe the vectors that it is made of, one after the other in the order of memory."""
+        """Yield, for each tensor of a recipe, the vectors that it is made of, one after the other in memory order."""
         for i, (pool, (first, *rest)) in enumerate(zip(self.pools, recipe, strict=True)):
             one = _found(pool, first)
             if not rest:

@@ -1,7 +1,7 @@
-"""Data of the same shapes that show errors of a contraction which random numbers of one sign hide.
+"""Data that show errors of a contraction which random numbers of one sign hide, for tensors of the same shapes.
 
-Each probe fills the tensors, inputs or parameters, that the product's operands are views of, through whatever transposition
-or reshape. `fill` runs in the reference's process; the outputs are judged in the tool's, as all are.
+Each probe fills the tensors (inputs or parameters) of which the product's operands are views, through any transposition or
+reshape. `fill` runs in the reference's process; the outputs are judged in the tool's process, as all outputs are.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .rare_rows import MOST_RARE, SAMPLED
 
 @dataclass(frozen=True)
 class Probe:
-    """A probe's name, what it tests, and how its output is judged: rule, bitwise, relative or places. `own`: it changes the
-    script's own data, which have to be there again before it."""
+    """A probe's name, what it tests, and how its output is judged: rule, bitwise, relative or places. `own`: the probe
+    changes the script's own data, which have to be restored before it."""
 
     name: str
     asks: str
@@ -54,7 +54,7 @@ PROBES = (
     Probe("range of A", "rows of A some 2^40 times as large or as small, B small: all of fp32's range", "rule"),
     Probe("range of B", "columns of B some 2^40 times as large or as small, A small", "rule"),
 )
-# Of a candidate whose error on the script's own data is larger than the reference's alone.
+# Only for a candidate whose error on the script's own data is large (Likeness.keep_first).
 REORDERED = Probe(
     "reordered",
     "the script's own data, the terms of every sum in another order: what errors are not of sums shows",
@@ -65,8 +65,8 @@ BY_NAME = {probe.name: probe for probe in (REORDERED, *PROBES)}
 # Bounds of the relative error, in u. A product with 1 is exact in fp32; 4 u allows for operands of 22 bits (2 u each).
 # TF32 and fp16 keep 11 bits and are up to 4096 u off.
 FEW = 4
-RANGE = 20  # log2 of how many times as large or as small rare rows are
-SMOOTH = 16  # behind a smooth activation, which adds rounding errors of its own
+RANGE = 20  # log2 of the factor by which rare rows are larger or smaller
+SMOOTH = 16  # the bound, in u, behind a smooth activation, which adds rounding errors of its own
 
 
 class CannotProbe(Exception):
@@ -84,8 +84,11 @@ def skip_reason(probe: Probe, activation: str | None, float32: bool) -> str | No
 
 @dataclass
 class Operands:
-    """What a probe fills: the operands `a` and `b` of the product as matrices, views of inputs or parameters, the length `k` of
-    its sums, all tensors of floating point (`floats`), and those of them that are a bias (`biases`)."""
+    """The tensors that a probe fills.
+
+    `a`, `b`: the operands of the product as matrices, views of inputs or parameters. `k`: the length of its sums. `floats`:
+    all tensors of floating point. `biases`: those of them that are a bias.
+    """
 
     a: Tensor
     b: Tensor
@@ -103,7 +106,7 @@ class Operands:
             t.copy_(torch.rand(t.shape, generator=self.generator, device=t.device, dtype=torch.float32) + 0.5)
 
     def integers(self, low: int, high: int, shape: Sequence[int]) -> Tensor:
-        """Drawn from `low` to `high`, the latter not among them."""
+        """Draw integers from `low` to `high`, without `high`."""
         return torch.randint(low, high, tuple(shape), generator=self.generator, device=self.generator.device)
 
     def signs(self, shape: Sequence[int]) -> Tensor:
@@ -115,7 +118,7 @@ class Operands:
 
 
 def fill(probe: Probe, contraction: Contraction, inputs: Sequence[Tensor], seed: int) -> list[Tensor]:
-    """New values for the flat inputs of the contraction, on their device and with their strides.
+    """Return new values for the flat inputs of the contraction, on their device and with their strides.
 
     Raises CannotProbe where the operands cannot be written, for instance where both are views of one tensor.
     """
@@ -147,7 +150,8 @@ def _peaked(of: Operands) -> None:
 
 
 def _rare_rows(of: Operands) -> None:
-    """Of one operand alone some rows are larger: the one entry where two such met would be all of the result's size."""
+    """Change a few rows of both operands, and make rows larger in one of them only: the one entry where two larger rows met
+    would be all of the result's size."""
     first = int(of.integers(0, 2, (1,)))
     for number, operand in enumerate((of.a, of.b.mT)):
         _make_rare(operand, of.generator, larger=number == first)
@@ -189,7 +193,8 @@ def _range(of: Operands, wide: Tensor, small: Tensor) -> None:
 
 
 def _special(of: Operands) -> None:
-    """Inf at the first and at the last place of K, which kernels read again for places beyond the last, and multiply by 0."""
+    """Put in a NaN, and Inf at the first and at the last place of K, which kernels read again for places beyond the last,
+    and multiply by 0."""
     of.positive()
     m, n = of.a.shape[-2], of.b.shape[-1]
     of.a[..., m // 3, of.k // 2] = float("nan")
@@ -213,8 +218,9 @@ FILL: dict[str, Callable[[Operands], None]] = {
 
 
 def _peak(t: Tensor, generator: torch.Generator) -> None:
-    """Of one row in 64, one at least, all entries but one become so small that their sum is no more than rounding of the one:
-    2^-24 / K times as large. Of larger ones a sum in order drops half or more, where each is less than half a unit of the one."""
+    """Make all entries but one 2^-24 / K times as large, in one row of 64 and at least one, so that their sum is no more
+    than the rounding of that one entry. If they were larger, a sum in order would drop half of them or more, where each is
+    less than half a unit of the one."""
     count, k = t.shape[-2], t.shape[-1]
     chosen = torch.randperm(count, generator=generator, device=t.device)[: max(1, count // 64)]
     factor = torch.full((len(chosen), k), 2.0**-24 / k, device=t.device, dtype=t.dtype)
@@ -224,7 +230,8 @@ def _peak(t: Tensor, generator: torch.Generator) -> None:
 
 
 def _make_rare(t: Tensor, generator: torch.Generator, larger: bool) -> None:
-    """Two rows, none of them a multiple of 8, become 2^20 times as small, or with `larger` one of them as large."""
+    """Make two rows, at places that are no multiples of 8, 2^20 times as small; with `larger`, one of them 2^20 times as
+    large instead."""
     order = torch.randperm(t.shape[-2], generator=generator, device=t.device)
     chosen = order[order % SAMPLED != 0][:MOST_RARE]
     by = torch.full((len(chosen), 1), 2.0**-RANGE, device=t.device, dtype=t.dtype)

@@ -9,20 +9,23 @@ from torch import Tensor
 
 from .contents import around_nan, changed, like, size_of
 
-# Of so many rows one is of another kind, and one of each kind or two: the fewer, the fewer looks meet one.
+# One row in RARE is of another kind, at most MOST_RARE rows, or one of each kind if these are more. The fewer such rows
+# there are, the less often a look at some rows meets one.
 RARE, MOST_RARE = 64, 2
-SAMPLED = 8  # rows of a multiple of this number stay as they are: they are what is looked at
+SAMPLED = 8  # rows at multiples of this number stay as they are: a look at some rows would take these
 
-# Another row, made of (a row, the usual size of entries).
+# Makes another row from a row, the usual size of entries, and a generator.
 Kind = Callable[[Tensor, float, torch.Generator], Tensor]
 
 
 def with_rare_lines(
     name: str, values: Sequence[object], chosen: Sequence[int], generator: torch.Generator
 ) -> list[object]:
-    """A few rows of each input of data become of other kinds. A row is what the last axis runs over, an entry of a vector; of
-    "rare columns" a line along another axis, drawn among those of 8 and more entries. Raises CannotVary, with nothing to report,
-    where there are no 8 rows."""
+    """Change a few rows of each `chosen` input to other kinds.
+
+    A row runs along the last axis; in a vector it is one entry. For "rare columns" it is a line along another axis, drawn
+    from the axes of 8 entries or more. Raises CannotVary, with nothing to report, where there are fewer than 8 rows.
+    """
     out = list(values)
     for i in chosen:
         t = values[i]
@@ -42,8 +45,8 @@ def with_rare_lines(
 
 
 def _rare(t: Tensor, axis: int, kinds: Sequence[Kind], generator: torch.Generator) -> Tensor:
-    """Of the lines of `t` along `axis` (its entries, if that is negative) a few of each of `kinds`, at random places: never a
-    multiple of 8."""
+    """Change a few lines of `t` along `axis` (its entries, if that is negative) to each of `kinds`, at random places that
+    are never a multiple of 8."""
     wide = t.movedim(axis, -1) if axis >= 0 else t.unsqueeze(-1)
     rows = wide.reshape(-1, wide.shape[-1]).clone()
     count = len(rows)
@@ -64,7 +67,7 @@ def _both_signs(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
 
 
 def _one_large(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
-    """One entry 64 times as large as is usual, of the sign that it has."""
+    """Make one entry 64 times as large as usual, with the sign that it has."""
     new = row.clone()
     at = int(torch.randint(0, len(row), (1,), generator=generator, device=generator.device))
     new[at] = 64 * size if float(row[at]) >= 0 else -64 * size
@@ -87,7 +90,7 @@ def _times(by: float) -> Kind:
     return lambda row, size, generator: row * by
 
 
-# By a variation's name.
+# The kinds of rows that a variation puts in, by its name.
 RARE_KINDS: dict[str, tuple[Kind, ...]] = {
     "rare large rows": (_times(1e5),),
     "rare rows times 100": (_times(100.0),),

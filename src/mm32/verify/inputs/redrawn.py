@@ -1,10 +1,11 @@
-"""Integers that get_inputs draws from a range, put where chance hardly puts them: at its ends, on numbers that the model
-compares them with or divides by, and next to equal ones.
+"""Integers that get_inputs draws from a range, put where chance hardly puts them.
 
-get_inputs() runs while a mode stands between it and what draws integers: `torch.randint` and its kin, `randint` and `randrange`
-of Python's random, and `numpy.random.randint`; where it makes integers of fractions itself, also `torch.rand` and its kin. Of
-what these return, some entries become others of the same range. So the inputs are such as get_inputs could have made by chance,
-whatever it makes of these integers: sorted lengths, masks, offsets.
+They are put at the ends of the range, on numbers that the model compares them with or divides by, and next to equal ones.
+
+get_inputs() runs under a mode that intercepts what draws integers: `torch.randint` and its kin, `randint` and `randrange` of
+Python's random, and `numpy.random.randint`; where get_inputs makes integers out of fractions itself, also `torch.rand` and
+its kin. Some entries of what these return become others of the same range. So get_inputs could have made these inputs by
+chance, whatever it makes of the integers: sorted lengths, masks, offsets.
 """
 
 from __future__ import annotations
@@ -24,29 +25,34 @@ from ..judging.operator_mode import Mode, arguments
 from ..judging.steps import WHOLE
 from .contents import LEAST, few
 
-# Calls that draw, of which integers are changed. A script that draws until it likes what it has gets its own numbers then.
+# The most drawing calls whose integers are changed. After these, a script that draws until it likes the result gets its own
+# numbers.
 MOST_CALLS = 256
-DIFFERENT = 8  # multiples, of different sets of divisors, that entries of one call become
-# Of a single number a probe asks one at a time: these variations come so often where an input holds few integers.
+DIFFERENT = 8  # multiples, each of another set of divisors, that the entries of one call may become
+# A single number can take only one value in a probe, so the variations in REPEATED are run this often where an input holds
+# few integers.
 TURNS = 3
-BESIDE = (0, -1, 1)  # of multiples, by turn
-FRACTIONS = 1 << 24  # steps from 0 to 1 of what torch.rand draws in fp32
+BESIDE = (0, -1, 1)  # offsets from multiples, in turn
+FRACTIONS = 1 << 24  # steps from 0 to 1 in which torch.rand draws in fp32
 
-# Of integers from the first number to the second one, others.
+# Returns others for some integers, of the range from the first number to the second one (both included).
 Choose = Callable[[Tensor, int, int, torch.Generator], Tensor]
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Integers that a model divides by, and that it compares with."""
+    """Integers that a model divides by (`divisors`), and that it compares with (`compared`)."""
 
     divisors: frozenset[int] = frozenset()
     compared: frozenset[int] = frozenset()
 
 
 class Redraw(Mode):
-    """While it is on, `choose` changes what is drawn, with `fractions` also numbers from 0 to 1. `drawn`: how many calls drew
-    from a range; `changed`: whether any number is another one; `cast`: whether integers were made of fractions."""
+    """A mode under which `choose` changes the integers that are drawn, and with `fractions` also numbers from 0 to 1.
+
+    `drawn`: how many calls drew from a range. `changed`: whether any number was changed. `cast`: whether integers were made
+    of fractions.
+    """
 
     def __init__(self, choose: Choose, seed: int, fractions: bool = False):
         super().__init__()
@@ -107,7 +113,7 @@ class Redraw(Mode):
         first, end = (0, low) if high is None else (low, high)
         if not (np.isscalar(first) and np.isscalar(end)) or np.dtype(dtype).kind not in "iu":
             return drawn
-        with _disable_current_modes():  # what chooses draws too
+        with _disable_current_modes():  # `choose` draws numbers too
             own = torch.as_tensor(np.asarray(drawn, dtype=np.int64), device="cpu")
             new = self._others(own, int(cast(int, first)), int(cast(int, end)) - 1).numpy()
         return new.astype(drawn.dtype) if isinstance(drawn, np.ndarray) else type(drawn)(new)
@@ -129,8 +135,8 @@ class Redraw(Mode):
 
 
 def choice(name: str, numbers: Numbers, seed: int) -> Choose | None:
-    """What a variation of this name does with integers that are drawn; None where `numbers` are none for it. Where entries are
-    few, seeds in a row put them on other numbers each (`REPEATED`)."""
+    """Return what the variation `name` does with integers that are drawn; None if `numbers` has none for it. Where entries
+    are few, consecutive seeds put them on different numbers for the variations in REPEATED."""
     turn = seed % TURNS
     if name == "smallest integers":
         return lambda own, low, last, generator: _some(own, torch.full_like(own, low), generator)
@@ -144,7 +150,7 @@ def choice(name: str, numbers: Numbers, seed: int) -> Choose | None:
             own, [*_multiples(low, last, generator, divisors, turn)], generator, turn
         )
     if name == "integers on edges" and numbers.compared:
-        exact = sorted(numbers.compared, key=abs, reverse=True)  # 0 is the last: what is special for it is asked above
+        exact = sorted(numbers.compared, key=abs, reverse=True)  # 0 comes last: the variations above ask about it
         around = [*exact, *(number + by for number in exact for by in (1, -1))]
         return lambda own, low, last, generator: _of(
             own, [number for number in dict.fromkeys(around) if low <= number <= last], generator, turn
@@ -153,17 +159,17 @@ def choice(name: str, numbers: Numbers, seed: int) -> Choose | None:
 
 
 REPEATED = ("multiples among integers", "integers on edges")
-OF_ANY_RANGE = ("smallest integers", "largest integers", "equal integers")  # which fractions have too
+OF_ANY_RANGE = ("smallest integers", "largest integers", "equal integers")  # these apply to fractions too
 NAMES = (*OF_ANY_RANGE, *REPEATED)
 
 
 def _some(own: Tensor, new: Tensor, generator: torch.Generator) -> Tensor:
-    """Half of the entries of `new`, the others as they are; all where there are few."""
+    """Replace half of the entries by those of `new`; all of them where there are few."""
     return new if own.numel() < LEAST else torch.where(few(own, 2, generator), new, own)
 
 
 def _of(own: Tensor, numbers: Sequence[int], generator: torch.Generator, turn: int) -> Tensor:
-    """Entries that become one of the numbers each: where they are few the first ones, in the first turn."""
+    """Set entries to one of `numbers` each. Few entries take them in order, TURNS apart, from number `turn` on."""
     if not numbers:
         return own
     known = torch.tensor(numbers, device=own.device)
@@ -175,7 +181,7 @@ def _of(own: Tensor, numbers: Sequence[int], generator: torch.Generator, turn: i
 
 
 def _as_the_one_before(own: Tensor, low: int, last: int, generator: torch.Generator) -> Tensor:
-    """Half of the entries along the last axis that has several become what stands before them."""
+    """Make half of the entries equal to the one before them, along the last axis that is longer than one."""
     axis = next((axis for axis in reversed(range(own.dim())) if own.shape[axis] > 1), None)
     if axis is None:
         return own
@@ -187,8 +193,8 @@ def _as_the_one_before(own: Tensor, low: int, last: int, generator: torch.Genera
 
 
 def _multiples(low: int, last: int, generator: torch.Generator, divisors: Sequence[int], turn: int) -> Iterator[int]:
-    """Multiples of as many of the divisors at once as the range has multiples of, taken in random order. Every third one is one
-    less, and every third one more: (step + 1) % 100 is as usual."""
+    """Yield multiples of as many of the divisors at once as the range has a multiple of, the divisors taken in random order.
+    Every third number is one less than a multiple, and every third one more: (step + 1) % 100 is as usual."""
     device = generator.device
     for number in range(DIFFERENT * TURNS):
         common = 1

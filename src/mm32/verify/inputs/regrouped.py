@@ -1,4 +1,5 @@
-"""Other integers and booleans, and symmetric matrices in another order, made of their own; what belongs together stays."""
+"""Other integers and booleans, and symmetric matrices in another order, made of their own entries; what belongs together
+stays."""
 
 from __future__ import annotations
 
@@ -10,21 +11,23 @@ from torch import Tensor
 from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, few, like
 from .rare_rows import MOST_RARE, RARE, SAMPLED
 
-BLOCK = 2  # changes along a row of booleans that are one block
-MOSTLY = 0.9  # of a row's integers become one number
-MANY_ROWS = 16  # of booleans, from which on a third of them is changed
-MOVED, END = 64, 8  # of a row: one entry in so many becomes another, and none in so small a part at either end
+BLOCK = 2  # the most changes along a row of booleans that are one block
+MOSTLY = 0.9  # the share of a row's integers that become one number
+MANY_ROWS = 16  # where there are so many rows of booleans or more, a third of them is changed, else half
+MOVED, END = 64, 8  # one entry in MOVED of a row becomes another, and none in the first or the last 1 / END of the row
 
 
 def replaced(
     values: Sequence[object], generator: torch.Generator, exchange: bool = False, steady: Sequence[int] | None = None
 ) -> list[object]:
-    """Of integers and booleans, in the inputs `steady` or all, few entries become others, and none near an end of a row or
-    in the first of several rows, by which a memory may know the rest again. A new entry is another one of its row along the
-    longest axis, so that it stays in the range of its column; where all in a row are distinct, it is a number between them that
-    the row has not. With `exchange`, and in permutations, entries change places. Where rows add up to one sum (one-hot labels,
-    so many of each row), they do, along the last axis. What belongs together stays: a symmetric matrix, rows in order, padding,
-    blocks of booleans."""
+    """Replace a few entries of integers and booleans, in the inputs `steady` or in all.
+
+    No entry near an end of a row, or in the first of several rows, is replaced: a memory of answers may know the rest again
+    by these. A new entry is another one of its row along the longest axis, so that it stays in the range of its column.
+    Where all entries of a row are distinct, it is a number between them that the row does not have. With `exchange`, and in
+    permutations, entries change places. Where all rows have one sum (one-hot labels, so many of each row), entries change
+    places along the last axis. What belongs together stays: a symmetric matrix, rows in order, padding, blocks of booleans.
+    """
     out = list(values)
     for i, t, whole in _apart(values):
         if steady is not None and i not in steady:
@@ -41,7 +44,7 @@ def replaced(
 
 
 def _others(rows: Tensor, generator: torch.Generator, exchange: bool) -> Tensor:
-    """Rows of integers in which few are others: what `replaced` says."""
+    """Return rows of integers in which a few entries are replaced, as `replaced` says."""
     count = rows.shape[-1]
     end = count // END
     drawn = torch.rand(*rows.shape[:-1], count - 2 * end, generator=generator, device=rows.device)
@@ -55,7 +58,7 @@ def _others(rows: Tensor, generator: torch.Generator, exchange: bool) -> Tensor:
         return rows.scatter(-1, places[..., :-1], new[..., :-1])
     if bool((apart == 1).all()):
         return _others(rows, generator, exchange=True)
-    # One more than the number below the widest gap: the row has it not.
+    # One more than the number below the widest gap, which the row does not have.
     free = ordered.gather(-1, apart.argmax(-1, keepdim=True)) + 1
     wide = apart.amax(-1, keepdim=True) > 1
     first = places[..., :1]
@@ -63,9 +66,9 @@ def _others(rows: Tensor, generator: torch.Generator, exchange: bool) -> Tensor:
 
 
 def with_zeros(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of integers that are all above 0, one of sixteen becomes 0, one at least: of those in order the least ones. Those of which
-    all are distinct stay: they are offsets or places. But of few in a wide range, that may be chance (lengths, say): one becomes
-    0."""
+    """Set one in sixteen of integers that are all above 0 to zero, and at least one; in rows in order, the least ones.
+    Tensors of distinct integers stay, since these are offsets or places. But few integers in a wide range may be distinct by
+    chance (lengths, say): one of them becomes 0."""
     out = list(values)
     for i, t, whole in _apart(values):
         rows = whole.movedim(_longest(t), -1)
@@ -86,8 +89,9 @@ def with_zeros(values: Sequence[object], generator: torch.Generator) -> list[obj
 
 
 def equal_pairs(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of integers in pairs, such as the two ends of edges, one pair in sixteen, one at least, becomes twice its first number.
-    Pairs lie along an axis of two, the first or the last, or in inputs of one type and shape. What belongs together stays."""
+    """Make the second number equal to the first in one of sixteen pairs of integers, such as the two ends of edges, and in
+    at least one. Pairs lie along an axis of two, the first or the last, or in inputs of one type and shape. What belongs
+    together stays."""
     out = list(values)
     before: dict[object, Tensor] = {}
     for i, t, whole in _apart(values):
@@ -108,14 +112,14 @@ def equal_pairs(values: Sequence[object], generator: torch.Generator) -> list[ob
 
 
 def _sometimes(first: Tensor, second: Tensor, generator: torch.Generator) -> Tensor:
-    """`second`, with some numbers of `first`, where both are of about one range."""
+    """Return `second` with some numbers of `first` in their places, if the ranges of both overlap; else `second`."""
     if first.amin() > second.amax() or second.amin() > first.amax():
         return second
     return torch.where(few(first, 16, generator), first, second)
 
 
 def least(values: Sequence[object]) -> list[object]:
-    """Integers become the least of their tensor. Those in order or all distinct stay, and so does what belongs together."""
+    """Set integers to the least of their tensor. Those in order or all distinct stay, and so does what belongs together."""
     out = list(values)
     for i, t, whole in _apart(values):
         if t.dtype in WIDEST and not _are_places(whole.movedim(_longest(t), -1)):
@@ -124,9 +128,9 @@ def least(values: Sequence[object]) -> list[object]:
 
 
 def repeated(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of integers, most of a third of the rows become one of the row's own numbers; rows are as `replaced` has them. What belongs
-    together stays, and so do rows in order and those of which all numbers are distinct, for what is stored twice at one place
-    has no order."""
+    """Set most integers in a third of the rows to one of the row's own numbers. Rows run along the longest axis, as in
+    `replaced`. What belongs together stays, and so do rows in order and rows of distinct numbers: what is stored twice at
+    one place has no order."""
     out = list(values)
     for i, t, whole in _apart(values):
         if t.dtype not in WIDEST or same_sums(whole):
@@ -147,9 +151,9 @@ def repeated(values: Sequence[object], generator: torch.Generator) -> list[objec
 
 
 def narrowed(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of integers, by the first axis (as images of bytes have them): of every three, one keeps the middle half of its numbers
-    alone, what lies beyond becoming its ends, and one has a single number everywhere. What belongs together stays, and so do
-    rows in order, and those of which all numbers are distinct."""
+    """Narrow the range of integers, by the entries of the first axis (as images of bytes have them). Of every three entries,
+    one has its numbers limited to the middle half of their distribution, and one has a single number everywhere. What
+    belongs together stays, and so do rows in order and rows of distinct numbers."""
     out = list(values)
     for i, t, whole in _apart(values):
         if t.dtype not in WIDEST or t.dim() < 2 or same_sums(whole) or _are_places(whole.movedim(_longest(t), -1)):
@@ -165,8 +169,8 @@ def narrowed(values: Sequence[object], generator: torch.Generator) -> list[objec
 
 
 def in_order(values: Sequence[object], generator: torch.Generator, both: bool = True) -> list[object]:
-    """Integers in order along their longest axis, which keeps each in the range of its column; those of two numbers, such as
-    booleans, along the last axis and, with `both`, along the one before as well."""
+    """Sort integers along their longest axis, which keeps each in the range of its column. Tensors of two values, such as
+    booleans, are sorted along the last axis and, with `both`, along the one before as well."""
     out = list(values)
     for i, t, whole in _apart(values):
         if same_sums(whole):
@@ -182,8 +186,8 @@ def in_order(values: Sequence[object], generator: torch.Generator, both: bool = 
 
 
 def uneven(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of integers in order along the last axis, where groups begin, say, three steps of four become 0 and what they were is added
-    to one other: groups of nothing, and one that is long. Steps that are all alike stay, as those of positions."""
+    """In integers in order along the last axis (where groups begin, say), set three of four steps to 0 and add them to one
+    step: groups of nothing, and one that is long. Steps that are all alike, as those of positions, stay."""
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or t.dtype not in WIDEST or not t.dim() or t.shape[-1] < ORDERED:
@@ -200,8 +204,8 @@ def uneven(values: Sequence[object], generator: torch.Generator) -> list[object]
 
 
 def rare_rows(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of integers and booleans, a row or two along the last axis in another order, none that is looked at where some stand for
-    all: the first, the last, those of a multiple of 8. Rows in order stay, and what belongs together."""
+    """Put one or two rows of integers and booleans, along the last axis, into another order. A look at some rows would not
+    take these: the first, the last and those at multiples of 8 stay. Rows in order stay, and so does what belongs together."""
     out = list(values)
     for i, t, whole in _apart(values):
         rows = whole.reshape(-1, t.shape[-1])
@@ -219,8 +223,8 @@ def rare_rows(values: Sequence[object], generator: torch.Generator) -> list[obje
 
 
 def boolean_rows(values: Sequence[object], generator: torch.Generator, whole: bool = True) -> list[object]:
-    """Of booleans, a third of the rows along the last axis, of few rows half of them, are all true or all false, but for none,
-    one or, of rows of 16 and more, three. Without `whole`, but for one."""
+    """Make a third of the rows of booleans along the last axis, or half of few rows, all true or all false, but for no
+    entry, one, or three in rows of 16 entries or more. Without `whole`, always but for one."""
     out = list(values)
     for i, t, _ in _apart(values):
         if t.dtype != torch.bool or t.dim() < 2 or t.shape[-1] < LEAST:
@@ -231,8 +235,8 @@ def boolean_rows(values: Sequence[object], generator: torch.Generator, whole: bo
         if t.shape[-1] < 16:
             kinds = kinds[:4]
         rows = few(t[..., :1], 3 if t.numel() >= MANY_ROWS * t.shape[-1] else 2, generator)
-        rows.view(-1)[0] = True  # the row that is looked at where one stands for all
-        # In turn, so that a few rows are of all kinds: all false first.
+        rows.view(-1)[0] = True  # the row that a look at one row would take
+        # The kinds take turns, all false first, so that a few rows have all kinds.
         kind = (rows.reshape(-1).cumsum(0) - 1).reshape(rows.shape) % len(kinds)
         new = t
         for number, of in enumerate(kinds):
@@ -242,7 +246,7 @@ def boolean_rows(values: Sequence[object], generator: torch.Generator, whole: bo
 
 
 def relabelled(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Symmetric matrices, whose rows and columns change places alike: they stay what else they are, such as positive definite."""
+    """Reorder the rows and columns of symmetric matrices alike, which keeps what else they are, such as positive definite."""
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or t.dim() < 2 or t.shape[-1] != t.shape[-2] or not 3 <= t.shape[-1] <= SQUARE:
@@ -257,7 +261,8 @@ def relabelled(values: Sequence[object], generator: torch.Generator) -> list[obj
 
 
 def _apart(values: Sequence[object]) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Of the integers and booleans whose entries do not belong together: which value it is, itself, and as int64."""
+    """Yield the integers and booleans whose entries do not belong together: the index of the value, the value, and the value
+    as int64."""
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or t.numel() < LEAST or not t.dim():
             continue
@@ -267,7 +272,7 @@ def _apart(values: Sequence[object]) -> Iterator[tuple[int, Tensor, Tensor]]:
 
 
 def are_distinct(rows: Tensor) -> bool:
-    """Whether in every row all numbers are."""
+    """Whether all numbers are distinct in every row."""
     return bool((rows.sort(-1).values.diff(dim=-1) > 0).all())
 
 
@@ -276,7 +281,7 @@ def _longest(t: Tensor) -> int:
 
 
 def _are_in_order(rows: Tensor) -> Tensor:
-    """Of each row whether it is."""
+    """Return for each row whether it is in order."""
     steps = rows.diff(dim=-1)
     return (steps >= 0).all(-1, keepdim=True) | (steps <= 0).all(-1, keepdim=True)
 
@@ -287,14 +292,14 @@ def _are_places(rows: Tensor) -> bool:
 
 
 def same_sums(t: Tensor) -> bool:
-    """Whether rows add up to one sum, as one-hot labels do."""
+    """Whether all rows add up to one sum, as those of one-hot labels do."""
     sums = t.sum(-1).reshape(-1)
     return sums.numel() > 1 and bool((sums == sums[0]).all())
 
 
 def belongs_together(t: Tensor, truth: bool) -> bool:
-    """Whether entries of integers (or `truth` values) have a place of their own: a symmetric matrix, rows that end in zeros as
-    padding does, and of booleans rows or columns of one block each."""
+    """Whether entries of integers (or of `truth` values) each have a place of their own: in a symmetric matrix, in rows that
+    begin or end in zeros as padding does, and in booleans whose rows or columns are one block each."""
     if t.dim() > 1 and t.shape[-1] == t.shape[-2] and bool((t == t.mT).all()):
         return True
     gone = t == 0

@@ -1,5 +1,5 @@
-"""Other data in place of one tensor's: by the names of variations, rows of other signs, sizes and orders. Runs in the reference's
-process."""
+"""Other data in place of one tensor's, by the names of variations: rows of other signs, sizes and orders. Runs in the
+reference's process."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from torch import Tensor
 from .catalogue import MIXED
 from .contents import CannotVary, size_of
 
-MOST_DISTINCT = 1 << 22  # numbers from 1/2 to 3/2 that are no two alike
-LEAST_STRIDES = 12  # entries of a row at a stride: a choice by pieces has fewer from each
-HUGE = 1e36  # of fp32, and of bfloat16
+MOST_DISTINCT = 1 << 22  # how many distinct multiples of 2^-22 there are from 1/2 to 3/2
+# At least so many large entries of a row lie at a stride: a choice by pieces takes fewer from each piece.
+LEAST_STRIDES = 12
+HUGE = 1e36  # fp32 holds it, and so does bfloat16
 
 
 def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
     steps = torch.randint(-8, 9, t.shape[-1:] if t.dim() else (), generator=generator, device=t.device)
-    # Statistics in one pass, of data shifted by their first entry, are honest. Were that the largest of all, they would be 27 u
-    # off.
+    # Statistics in one pass, of data shifted by their first entry, are honest. If that entry were the largest, they would be
+    # 27 u off.
     steps.view(-1)[:1].clamp_(max=0)
     return torch.randn(t.shape, generator=generator, device=t.device) * size_of(t) * torch.exp2(steps.float())
 
 
 def _tiny_rows(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Each row, or each entry of a vector, times a number of its own from 1e-14 to 1e-9."""
+    """Multiply each row, or each entry of a vector, by a number of its own from 1e-14 to 1e-9."""
     rows = (*t.shape[:-1], 1) if t.dim() > 1 else t.shape
     drawn = torch.rand(rows, generator=generator, device=t.device)
     return t * torch.pow(10.0, -14 + 5 * drawn)
 
 
 def _planted(t: Tensor, generator: torch.Generator) -> Tensor:
-    """One row of 512 is larger, at least one: a row is what the last axis runs over, an entry of a vector."""
+    """Make one row of 512 larger, and at least one. A row runs along the last axis; in a vector it is one entry."""
     rows = t.shape[:-1] if t.dim() > 1 else t.shape
     count = math.prod(rows)
     larger = torch.randperm(count, generator=generator, device=t.device) < max(1, count // 512)
@@ -43,7 +44,7 @@ def _planted(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _mixed(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Each row with a sign and a size of its own, some rows of both signs."""
+    """Give each row a sign and a size of its own, and make some rows of both signs."""
     rows = (t.shape[0],) + (1,) * (t.dim() - 1) if t.dim() else ()
     sign = torch.randint(0, 2, rows, generator=generator, device=t.device) * 2 - 1
     size = torch.exp2(torch.randint(-3, 4, rows, generator=generator, device=t.device).float())
@@ -53,12 +54,12 @@ def _mixed(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _axis_of_rows(t: Tensor) -> int | None:
-    """The first axis that is longer than one, whose entries are a tensor's rows."""
+    """Return the first axis that is longer than one. Its entries are the tensor's rows."""
     return next((i for i, size in enumerate(t.shape) if size > 1), None)
 
 
 def _numbers(t: Tensor, generator: torch.Generator) -> Tensor:
-    """A number for each row, from 0 on, in an order at random; of so many axes as `t`."""
+    """Return a number for each row, from 0 on in random order, with as many axes as `t`."""
     shape, axis = [1] * t.dim(), _axis_of_rows(t)
     if axis is None:
         return torch.zeros(shape, dtype=torch.int64, device=t.device)
@@ -67,12 +68,12 @@ def _numbers(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def kinds_of_rows(t: Tensor, kinds: int, generator: torch.Generator) -> Tensor:
-    """A number below `kinds` for each row, as many of each."""
+    """Return a number below `kinds` for each row, as many rows of each number."""
     return _numbers(t, generator) % kinds
 
 
 def _distinct(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Multiples of 2^-22, each once."""
+    """Return multiples of 2^-22 around 1, each once, in random order."""
     if t.numel() > MOST_DISTINCT or t.dtype not in (torch.float32, torch.float64):
         raise CannotVary("")
     order = torch.randperm(t.numel(), generator=generator, device=t.device).view(t.shape)
@@ -80,7 +81,8 @@ def _distinct(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _odd_rows(t: Tensor, generator: torch.Generator) -> Tensor:
-    """A third of the rows below zero; a third in order; of the others one entry of a power of two, another in each, is large."""
+    """Make a third of the rows negative, and sort a third. In the others, make one entry in every stride large, where the
+    stride is a power of two, another one from row to row."""
     length = t.shape[-1] if t.dim() else 1
     below, ordered = -t.abs() - size_of(t) / 64, t.sort(-1).values
     strides = [2**i for i in range(2, 24) if 2**i * LEAST_STRIDES <= length]
@@ -94,7 +96,7 @@ def _odd_rows(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _clustered(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Each row one of its own rows, of one in six, but for a 256th to a 32nd of the usual size."""
+    """Replace each row by one of the first sixth of the rows, plus noise of a 256th to a 32nd of the usual size."""
     axis = _axis_of_rows(t)
     if axis is None:
         return t
@@ -106,7 +108,7 @@ def _clustered(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _opposed(t: Tensor, generator: torch.Generator) -> Tensor:
-    """All rows one of them, but for a sixteenth of the usual size, and one of these its opposite."""
+    """Make all rows the first one plus noise of a sixteenth of the usual size, and one of them its opposite."""
     axis = _axis_of_rows(t)
     if axis is None:
         return t
@@ -118,7 +120,7 @@ def _opposed(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _huge_rows(t: Tensor, generator: torch.Generator) -> Tensor:
-    """A third of the rows around -HUGE, a third around HUGE."""
+    """Put a third of the rows around -HUGE and a third around HUGE."""
     kind = kinds_of_rows(t, 3, generator)
     huge = HUGE * (1 + torch.rand(t.shape, generator=generator, device=t.device))
     return torch.where(kind == 0, -huge, torch.where(kind == 1, huge, t.float()))
@@ -133,7 +135,7 @@ def _normal(t: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randn(t.shape, generator=generator, device=t.device)
 
 
-# Of one input that holds data by itself.
+# The changes of a single input that holds data, by the names of variations.
 CHANGES: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "zero-mean": lambda t, generator: _normal(t, generator) * size_of(t),
     "planted": _planted,

@@ -25,26 +25,27 @@ from .contents import (
 from .integers import are_distinct_by_no_chance
 from .regrouped import BLOCK
 
-BYTES = (torch.uint8, torch.int8)  # whose whole range is what such data usually have
-MOST_STEADY = 1 << 24  # entries of an input of which it is noted whether it is always the same
+BYTES = (torch.uint8, torch.int8)  # types whose data usually take up the whole range
+MOST_STEADY = 1 << 24  # the most entries of an input for which it is noted whether it is always the same
 
 
 class Seen:
-    """Of the inputs of one comparison after another."""
+    """What the inputs of one comparison after another have had in common."""
 
     def __init__(self) -> None:
-        self.steady: dict[int, Tensor] = {}  # those that are no data (masks, indices), and were the same in all
-        self.numbers: dict[int, list[str]] = {}  # those that are a number or so, which had few values in all
-        self.values: dict[int, set[float]] = {}  # of inputs of few values, those that they had
-        # Of matrices with a structure, the first one, and which of their entries were the same in all.
+        self.steady: dict[int, Tensor] = {}  # inputs that are no data (masks, indices), and were the same in all
+        self.numbers: dict[int, list[str]] = {}  # inputs that are a number or so, and had few values in all
+        self.values: dict[int, set[float]] = {}  # the values that inputs of few values had
+        # The first one of matrices with a structure, and which of their entries were the same in all.
         self.fixed: dict[int, tuple[Tensor, Tensor]] = {}
-        # Of inputs of whole numbers that probes leave alone, their range.
+        # The range of inputs of whole numbers that probes leave alone.
         self.whole: dict[int, tuple[float, float]] = {}
-        self.empty = False  # whether a list among them was empty in all
+        self.empty = False  # whether a list among the inputs was empty in all
         self.arranged: dict[int, list[str]] = {}  # how rows of integers and booleans were arranged in all
 
     def note(self, inputs: Any, first: bool = False) -> None:
-        """See which masks and indices the inputs of this comparison have in common with all before; of the `first` one all."""
+        """Note what the masks and indices of this comparison's inputs have in common with all before; for the `first` one,
+        note all."""
         found = [leaf for _, leaf in leaves(inputs)]
         self.empty = (first or self.empty) and _holds_an_empty_one(inputs)
         if first:
@@ -53,7 +54,7 @@ class Seen:
                 if not isinstance(t, Tensor) or not LEAST <= t.numel() <= MOST_STEADY:
                     continue
                 if t.is_floating_point() and structure(t) == "in order" and few_values(t):
-                    self.values[i] = set()  # a mask of what is added to the first ones, say
+                    self.values[i] = set()  # a mask that selects the first entries, for example
                 if t.dtype in WIDEST and len(few_values(t) or range(NAMED + 1)) <= NAMED:
                     self.values[i] = set()  # kinds of boundaries, say
                 if t.dtype in BYTES:
@@ -83,7 +84,7 @@ class Seen:
         for i, numbers in list(self.numbers.items()):
             said = _number(found[i]) if i < len(found) else ""
             numbers += [said] if said not in numbers else []
-            if not said or len(numbers) > (1 if isinstance(found[i], float) else NAMED):  # a fraction may be any
+            if not said or len(numbers) > (1 if isinstance(found[i], float) else NAMED):  # a fraction may be any number
                 del self.numbers[i]
         self._note_fixed(found, first)
         for i, hows in list(self.arranged.items()):
@@ -107,7 +108,8 @@ class Seen:
                 self.fixed[i] = one, same & (t.detach().reshape(-1, *one.shape) == one).all(0)
 
     def _finer(self, i: int, of: str) -> str:
-        """What matrices of one structure have had in common beyond it, in words: those that are diagonal are symmetric."""
+        """Return in words what matrices of one structure have had in common beyond it: those that are diagonal are
+        symmetric, for example."""
         if i not in self.fixed or of not in ("symmetric", "triangular", "orthogonal"):
             return of
         one, same = self.fixed[i]
@@ -118,12 +120,12 @@ class Seen:
         return f"{of} with {count} of {same.numel()} entries always the same" if 0 < count < one.numel() else of
 
     def forget(self) -> None:
-        """Give back the memory of what was the same in all; which inputs that were is kept."""
+        """Free the memory of the inputs that were the same in all. Which inputs these were is kept."""
         self.steady = dict.fromkeys(self.steady, torch.empty(0))
         self.fixed = {}
 
     def unlike(self, inputs: Any) -> list[str]:
-        """What no input has been in all that was compared, in words; `inputs`: the last ones."""
+        """Return in words what no input has been in all that was compared. `inputs`: those of the last comparison."""
         found = [leaf for _, leaf in leaves(inputs)]
         said = [
             f"input {i} other than {self._finer(i, of)}"
@@ -152,18 +154,18 @@ class Seen:
 
 
 def _may_vary(t: Tensor) -> bool:
-    """Whether it is an input that probes change, or one whose structure is told."""
+    """Whether an input is one that probes change, or one whose structure is reported."""
     return is_data(t) or is_complex_data(t) or ((t.is_floating_point() or t.is_complex()) and bool(structure(t)))
 
 
 def _has_whole_range(t: Tensor, low: float, high: float) -> bool:
-    """Whether these are the ends of what its type holds."""
+    """Whether `low` and `high` are the ends of what the tensor's type holds."""
     return t.dtype in BYTES and (low, high) == (torch.iinfo(t.dtype).min, torch.iinfo(t.dtype).max)
 
 
 def _number(t: Any) -> str:
-    """What a leaf of the inputs is, in words, if it is None, a text, a number or a few integers, which no probe makes others of;
-    else empty."""
+    """Describe a leaf of the inputs that is None, a text, a number or a few integers, which no probe changes; else return an
+    empty text."""
     if isinstance(t, Tensor):
         few = 0 < t.numel() < LEAST and not t.is_floating_point() and not t.is_complex()
         return str(t.tolist()) if few else ""
@@ -171,19 +173,19 @@ def _number(t: Any) -> str:
 
 
 def _holds_an_empty_one(inputs: Any) -> bool:
-    """Whether there is a list, tuple or dict without anything in it below these."""
+    """Whether there is an empty list, tuple or dict among these inputs, at any depth."""
     items = inputs.values() if isinstance(inputs, dict) else inputs
     return any(isinstance(item, (list, tuple, dict)) and (not item or _holds_an_empty_one(item)) for item in items)
 
 
 def _is_arranged_matrix(t: Tensor) -> bool:
-    """Whether it holds square matrices of floats whose entries belong together."""
+    """Whether a tensor holds square matrices of floats whose entries belong together."""
     square = t.is_floating_point() and t.dim() > 1 and t.shape[-1] == t.shape[-2] and t.numel() <= MOST_STEADY
     return square and bool(structure(t))
 
 
 def _arrangement(t: Any) -> list[str]:
-    """How the rows of a tensor of integers or booleans are arranged, in words, where that is no chance: probes keep it."""
+    """Return in words how the rows of a tensor of integers or booleans are arranged, where that is no chance. Probes keep it."""
     if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or not t.dim():
         return []
     width = t.shape[-1]

@@ -15,23 +15,25 @@ from .contents import CannotVary, structure
 from .rows import CHANGES
 
 LARGE = 8.0  # how many times as large "large parameters" are
-NEAR, FAR = 0.5, 4.0  # sizes of what replaces zeros in them: exp, sigmoid and tanh of 4 are far from those of 0
+# The least and the largest size of what replaces zeros in them: exp, sigmoid and tanh of 4 are far from those of 0.
+NEAR, FAR = 0.5, 4.0
 APART = 32.0  # how many times as large, and as small, "single parameters" become
-NEGATIVE = 4  # of the entries of a parameter that is all one positive number, one in so many becomes negative
+NEGATIVE = 4  # one in so many entries of a parameter that is all positive becomes negative
 CHANGED = 16  # one in so many booleans that are all the same becomes the other
 FEWER = 4  # one in so many integers that are all the same becomes another
-SMALL = 3  # the most that an integer that is zero becomes
-RUNS = 2  # changes along a row, up to which its booleans lie in blocks
-SHOWN = 3  # names of tensors
-COUNTERS = "num_batches_tracked"  # of a batch norm, which a model in use does not look at
-LOWER = 1.0, 2.5  # by how much "low biases" are lower: where smooth activations fall, and below what is usual
-BIASES = ("bias", "beta")  # in a parameter's name
-LEAST_TABLE = 16  # rows of a table that integers are places in
-LOOKED_AT = 1 << 22  # entries of a buffer whose structure is looked for
+SMALL = 3  # the largest number that an integer 0 becomes
+RUNS = 2  # booleans with at most so many changes along each row lie in blocks
+SHOWN = 3  # the most names of tensors that are shown
+COUNTERS = "num_batches_tracked"  # a buffer of batch norms, which a model in use does not look at
+# By how much "low biases" are lower, at least and at most: where smooth activations fall, and below what is usual.
+LOWER = 1.0, 2.5
+BIASES = ("bias", "beta")  # a parameter with one of these in its name is a bias
+LEAST_TABLE = 16  # the least rows of a table that integers are places in
+LOOKED_AT = 1 << 22  # the most entries of a buffer in which structure is looked for
 
 
 def _floats(model: nn.Module, kinds: str = "both") -> list[Tensor]:
-    """Parameters and buffers that are numbers, of complex ones both parts as views."""
+    """Return the parameters and buffers that are numbers; complex ones as views of both their parts."""
     state = {id(t): t for t in model.state_dict(keep_vars=True).values() if isinstance(t, Tensor) and t.numel()}
     own = {id(p) for p in model.parameters()}
     found = [t.detach() for key, t in state.items() if kinds == "both" or (key in own) == (kinds == "parameters")]
@@ -43,15 +45,18 @@ def _floats(model: nn.Module, kinds: str = "both") -> list[Tensor]:
 
 
 def _all_one(t: Tensor) -> bool:
-    """Whether its entries are all the same."""
+    """Whether a tensor's entries are all the same."""
     return bool((t == t.reshape(-1)[0]).all())
 
 
 def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) -> list[str]:
-    """Change every parameter and buffer of floating point, so that none is all ones or zeros. What is positive stays so, but with
-    `signs` for some entries of parameters that are all positive: the weights of a norm may be negative, a running variance may
-    not. With `signs` a parameter's zeros beside other numbers become numbers too. What is in order, symmetric, triangular, or
-    has rows that add up to one stays so, as the edges of buckets have to: these are returned, in words."""
+    """Change every parameter and buffer of floating point, so that none is all ones or zeros.
+
+    What is positive stays so, except with `signs` for some entries of parameters that are all positive: the weights of a
+    norm may be negative, a running variance may not. With `signs`, a parameter's zeros beside other numbers become numbers
+    too. What is in order, symmetric, triangular, or has rows that add up to one stays so, as the edges of buckets have to:
+    these tensors are returned, in words.
+    """
     kept = []
     with torch.no_grad():
         some = _floats(model)
@@ -79,7 +84,7 @@ def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) ->
 
 
 def _turn(t: Tensor, generator: torch.Generator) -> None:
-    """Give zeros beside other numbers the size of these, with either sign; turn the sign of some where all are positive."""
+    """Give zeros beside other numbers the size of these, with either sign; where all entries are positive, negate some."""
     positive, zero = bool((t > 0).all()), t == 0
     if bool(zero.any()):
         size = float(torch.linalg.vector_norm(t, dtype=torch.float64)) / int((~zero).sum()) ** 0.5
@@ -93,7 +98,8 @@ def _turn(t: Tensor, generator: torch.Generator) -> None:
 
 
 def _restored(t: Tensor, of: str, rises: Tensor | None) -> bool:
-    """Give a changed tensor the structure back that it had, as zeros keep theirs; whether it is one that can be."""
+    """Give a changed tensor back the structure `of` that it had; zeros have stayed zeros, so a triangular one has it
+    already. Return whether the structure is one that can be kept."""
     if of == "in order" and rises is not None:
         up = t.sort(-1).values
         t.copy_(torch.where(rises[..., None], up, up.flip(-1)))
@@ -107,16 +113,19 @@ def _restored(t: Tensor, of: str, rises: Tensor | None) -> bool:
 
 
 def _named(model: nn.Module, t: Tensor) -> str:
-    """A tensor of the model's state in words."""
+    """Return a tensor of the model's state in words."""
     parameters = {name for name, _ in model.named_parameters()}
     name = next((n for n, own in model.state_dict(keep_vars=True).items() if own.data_ptr() == t.data_ptr()), "")
     return f"{'parameter' if name in parameters else 'buffer'} {name!r}"
 
 
 def turn(tensors: dict[str, Tensor], generator: torch.Generator, kept: list[str]) -> dict[str, Tensor]:
-    """Change tensors that are neither parameters nor buffers: those of floating point that are all one number, such as the scale
-    and the offset of a norm, as `perturb` changes parameters. A constant that the constructor computes is nobody's to change:
-    `kept` gets these, in words. Those that were changed; raises CannotVary, with nothing to report, where none can be."""
+    """Change tensors that are neither parameters nor buffers, as `perturb` changes parameters.
+
+    These are tensors of floating point that are all one number, such as the scale and the offset of a norm. All others are
+    constants that the constructor computes, which nobody may change: `kept` gets these, in words. Return the tensors that
+    were changed; raise CannotVary, with nothing to report, where none can be.
+    """
     some = {name: t for name, t in tensors.items() if t.is_floating_point() and t.numel() >= NEGATIVE and _all_one(t)}
     if len(some) < len(tensors):
         kept.append(not_given(name for name in tensors if name not in some))
@@ -140,7 +149,8 @@ def not_given(names: Iterable[str]) -> str:
 
 
 def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> None:
-    """Make every parameter and buffer `by` times what it is, and zeros numbers of both signs up to half of that."""
+    """Multiply every parameter and buffer by `by`, and make those that are all zeros numbers of both signs, up to half of
+    `by`."""
     with torch.no_grad():
         some = _floats(model)
         if not some:
@@ -152,14 +162,15 @@ def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> 
             place = torch.randperm(t.numel(), generator=generator, device=t.device).view(t.shape)
             size = NEAR + (FAR - NEAR) * (place + 0.5) / t.numel()
             first = int(torch.randint(0, 2, (1,), generator=generator, device=t.device))
-            # the terms of a product with it, so that this is as large as one with one term
+            # The number of terms of a product with it: with its root as a divisor, the product is as large as one with one
+            # term.
             terms = max(1, t.numel() // len(t)) if t.dim() > 1 else 1
             t.copy_(size * (1 - 2 * ((place + first) % 2)) * (by / LARGE / terms**0.5))
 
 
 def lower_biases(model: nn.Module, generator: torch.Generator) -> None:
-    """Take a number of LOWER from each parameter that is a bias by its name. Raises CannotVary, with nothing to report, where
-    there are none."""
+    """Subtract a number from the range LOWER from each entry of the parameters that are biases by their names. Raises
+    CannotVary, with nothing to report, where there are none."""
     with torch.no_grad():
         some = [
             p.detach()
@@ -174,8 +185,9 @@ def lower_biases(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def negate(model: nn.Module, generator: torch.Generator) -> None:
-    """Make all parameters negative, and up to four times as large. Raises CannotVary, with nothing to report, where there are
-    none."""
+    """Make all parameters negative, and up to four times as large; zeros stay zeros.
+
+    Raises CannotVary, with nothing to report, where no parameter has another entry than zero."""
     with torch.no_grad():
         some = [t for t in _floats(model, "parameters") if bool(t.any())]
         if not some:
@@ -185,9 +197,11 @@ def negate(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def vary_tables(model: nn.Module, generator: torch.Generator, largest: set[int], name: str) -> None:
-    """Change parameters of two axes as inputs of floating point are changed by the variation `name`, of which integers of the
-    inputs seem to be rows: the `largest` of an input is in their second half. Rows of zeros stay. Raises CannotVary, with nothing
-    to report, where there are none."""
+    """Change tables as the variation `name` changes inputs of floating point.
+
+    A table is a parameter of two axes of which integers of the inputs seem to be rows: the `largest` integer of an input is
+    in its second half. Rows of zeros stay. Raises CannotVary, with nothing to report, where there are no tables.
+    """
     with torch.no_grad():
         tables = [
             t
@@ -201,8 +215,8 @@ def vary_tables(model: nn.Module, generator: torch.Generator, largest: set[int],
 
 
 def move_apart(model: nn.Module, generator: torch.Generator, by: float = APART, turned: bool = False) -> None:
-    """Of the parameters of one number every second one becomes `by` times what it is, and the others as small a part; the other
-    way round if `turned`. Raises CannotVary, with nothing to report, where there are none but zeros."""
+    """Multiply every second parameter of one number by `by`, and divide the others by it; the other way round if `turned`.
+    Raises CannotVary, with nothing to report, where there are none but zeros."""
     with torch.no_grad():
         some = [t for t in _floats(model, "parameters") if t.numel() == 1 and bool(t.any())]
         if not some:
@@ -219,9 +233,12 @@ def exchange(
     kept: list[str],
     safe: bool = True,
 ) -> None:
-    """Change buffers of integers and booleans, `changing` aside, which a forward changes. `kept` gets those that had to stay
-    as they are, and how: where structure is kept, where the reference `fails`, and, unless it is `safe`, where zeros would become
-    larger, which an index must not. Raises CannotVary, with nothing to report, where none can be changed."""
+    """Change buffers of integers and booleans, except those that a forward changes (`changing`).
+
+    `kept` gets those that had to stay as they are, and how: where structure is kept, where the reference `fails`, and,
+    unless it is `safe`, where zeros would become larger, which an index must not. Raises CannotVary, with nothing to report,
+    where none can be changed.
+    """
     out: dict[str, Tensor] = {}
     buffers = {
         name: t.detach()
@@ -244,7 +261,7 @@ def exchange(
     own = {name: buffers[name].clone() for name in out}
 
     def put(names: Iterable[str]) -> bool:
-        """Change these buffers alone. Whether the reference has an answer then."""
+        """Change these buffers alone. Return whether the reference has an answer then."""
         for name in own:
             buffers[name].copy_(out[name] if name in names else own[name])
         return not fails()
@@ -260,8 +277,9 @@ def exchange(
 
 
 def other(t: Tensor, generator: torch.Generator) -> tuple[Tensor | None, str]:
-    """Other integers or booleans of the same range and kind: a permutation stays one. None, and what they have in common,
-    where that is to stay: in order (where segments begin, say), or booleans in blocks (a causal mask)."""
+    """Return other integers or booleans of the same range and kind; a permutation stays one. Return None, and what the
+    entries have in common, where that has to stay: in order (where segments begin, say), or booleans in blocks (a causal
+    mask)."""
     flat = t.reshape(-1)
     if _all_one(t):
         some, first = _some(t, CHANGED if t.dtype == torch.bool else FEWER, generator), flat[0]
@@ -295,6 +313,6 @@ def other(t: Tensor, generator: torch.Generator) -> tuple[Tensor | None, str]:
 
 
 def _some(t: Tensor, apart: int, generator: torch.Generator) -> Tensor:
-    """Which entries are changed: one in so many, one at least."""
+    """Return which entries are to be changed: one in `apart`, and at least one."""
     place = torch.randperm(t.numel(), generator=generator, device=t.device).view(t.shape)
     return place < max(1, t.numel() // apart)

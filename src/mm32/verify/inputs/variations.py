@@ -36,10 +36,10 @@ from .contents import (
 from .rare_rows import RARE_KINDS, with_rare_lines
 from .rows import CHANGES, kinds_of_rows
 
-SPREAD = 4.0  # of the logarithm of a product of numbers near 1
-KINDS, PEAKED = 5, 8.0  # of rows that add up to one; how many times as large the scores of peaked ones are
-JUST_BELOW = 1 - 2.0**-6  # what is closer to 1 has been seen there
-FAR = 16.0  # times the largest entry
+SPREAD = 4.0  # the spread of the logarithm of a product of numbers near 1
+KINDS, PEAKED = 5, 8.0  # kinds of rows that add up to one; how many times as large the scores of peaked ones are
+JUST_BELOW = 1 - 2.0**-6  # data that reach beyond this hold numbers close to 1 already
+FAR = 16.0  # "aligned" rows are so many times as large as the largest entry
 
 
 def fill(
@@ -49,9 +49,11 @@ def fill(
     structured: bool = False,
     single: bool = False,
 ) -> list[object]:
-    """The flat inputs changed, by the variation of that name. With `structured`, symmetric and triangular ones are changed too
-    where there are no other data, and stay symmetric or triangular. `single`: the output has one entry, so that of several NaN
-    none shows by itself. Raises CannotVary."""
+    """Return the flat inputs, changed by the variation `name`.
+
+    With `structured`, symmetric and triangular inputs are changed too where there are no other data, and stay symmetric or
+    triangular. `single`: the output has one entry, so that of several NaN none would show by itself. Raises CannotVary.
+    """
     if name in SPECIAL:
         return SPECIAL[name](values, generator)
     odd = name in BY_NAME and BY_NAME[name].odd
@@ -66,7 +68,7 @@ def fill(
 def _filled(
     name: str, values: Sequence[object], chosen: list[int], generator: torch.Generator, single: bool = False
 ) -> list[object]:
-    """The inputs that are `chosen` changed, each by itself."""
+    """Return the inputs with the `chosen` ones changed, each by itself."""
     odd = name in BY_NAME and BY_NAME[name].odd
     if name in RARE_KINDS:
         return with_rare_lines(name, values, chosen, generator)
@@ -95,7 +97,7 @@ def _rolled(values: Sequence[object], generator: torch.Generator) -> list[object
 def _with_odd_values(
     name: str, values: Sequence[object], chosen: list[int], generator: torch.Generator, single: bool
 ) -> list[object]:
-    """NaN or Inf in some of the inputs that are `chosen`, as the variation has it; with `single`, no more than one NaN."""
+    """Put NaN or Inf into some of the `chosen` inputs, as the variation says; with `single`, no more than one NaN."""
     vectors = [i for i in chosen[1:] if getattr(values[i], "ndim", 2) < 2]
     if name in OTHERS:
         behind = [i for i in chosen[1:] if getattr(values[i], "ndim", 0) > 1][OTHERS[name] :]
@@ -113,7 +115,8 @@ def _with_odd_values(
         assert isinstance(t, Tensor)
         new = like(t, t)
         at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
-        if name == "a NaN" and number == len(placed) - 1:  # at the end, where a kernel has what is left of whole blocks
+        # At the end, where a kernel handles what whole blocks leave over.
+        if name == "a NaN" and number == len(placed) - 1:
             at = t.numel() - 1
         new[tuple(int(n) for n in np.unravel_index(at, tuple(t.shape)))] = float(what)
         out[i] = new
@@ -121,7 +124,7 @@ def _with_odd_values(
 
 
 def _may_roll(t: Tensor) -> bool:
-    """Whether it has rows, whose order means nothing: sorted integers, where segments begin, say, stay sorted."""
+    """Whether a tensor has rows whose order means nothing. Sorted integers (where segments begin, say) are to stay sorted."""
     if not t.dim() or t.shape[0] < 2:
         return False
     if t.is_floating_point() and t.dim() < 3 and has_structure(t) and not adds_up(t):
@@ -133,8 +136,9 @@ def _may_roll(t: Tensor) -> bool:
 
 
 def aligned(values: Sequence[object], generator: torch.Generator, weights: Sequence[Tensor]) -> list[object]:
-    """Of data a third of the rows become the signs of a row of one of the `weights`, or of a column, of as many entries, FAR
-    times the largest entry; half of them of the one whose sum is the largest. Raises CannotVary, with nothing to report."""
+    """Set a third of the rows of data to the signs of a row or column, of as many entries, of one of the `weights`, times
+    FAR and the largest entry. Half of them take the row or column whose sum of sizes is the largest. Raises CannotVary, with
+    nothing to report."""
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or not is_data(t) or t.dim() < 2:
@@ -154,7 +158,7 @@ def aligned(values: Sequence[object], generator: torch.Generator, weights: Seque
 
 
 def on_edges(values: Sequence[object], generator: torch.Generator, edges: Tensor) -> list[object]:
-    """A quarter of the entries of data become one of `edges` (a vector) each. Raises CannotVary, with nothing to report."""
+    """Set a quarter of the entries of data to one of `edges` (a vector) each. Raises CannotVary, with nothing to report."""
     out = list(values)
     for i, t in enumerate(values):
         if isinstance(t, Tensor) and is_data(t) and edges.numel():
@@ -164,7 +168,8 @@ def on_edges(values: Sequence[object], generator: torch.Generator, edges: Tensor
 
 
 def within(own: Tensor, new: Tensor) -> Tensor:
-    """`new` as numbers from 0 to 1, its least 0 and its largest 1 where any lies outside; `own` where it holds NaN or Inf."""
+    """Return `new` as numbers from 0 to 1: where any lies outside, the least becomes 0 and the largest 1. Return `own` where
+    `new` holds NaN or Inf."""
     if not bool(new.isfinite().all()):
         return own
     wide = new.double()
@@ -175,8 +180,9 @@ def within(own: Tensor, new: Tensor) -> Tensor:
 
 
 def on_ends(values: Sequence[object], generator: torch.Generator, limited: Collection[int]) -> list[object]:
-    """An eighth of the entries of data that are `limited` to numbers from 0 to 1 become 0, an eighth 1, an eighth 2^-20 to 2^-60
-    and an eighth 1 - 2^-24 to 1 - 2^-12, in each input by itself. Raises CannotVary, with nothing to report."""
+    """In data that are `limited` to numbers from 0 to 1, set an eighth of the entries to 0, an eighth to 1, an eighth to
+    numbers from 2^-60 to 2^-20 and an eighth to numbers from 1 - 2^-12 to 1 - 2^-24, in each input by itself. Raises
+    CannotVary, with nothing to report."""
     out = list(values)
     for i in sorted(limited):
         t = values[i]
@@ -194,7 +200,7 @@ def on_ends(values: Sequence[object], generator: torch.Generator, limited: Colle
 
 
 def _equal_neighbours(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of rows in order, two entries of five take the value of the one before, among them the second and the last."""
+    """In rows in order, set two entries of five to the value of the one before, among them the second and the last."""
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or not t.is_floating_point() or structure(t) != "in order":
@@ -207,8 +213,8 @@ def _equal_neighbours(values: Sequence[object], generator: torch.Generator) -> l
 
 
 def _missing(values: Sequence[object], generator: torch.Generator, least: int = 0) -> list[object]:
-    """Of inputs that hold NaN, a fifth of the rows with so many values as `least`, with one and with two more, with all, and as
-    they are. A row is what the last axis runs over."""
+    """In inputs that hold NaN, leave a fifth of the rows each with `least` values, with one more, with two more, with all,
+    and as they are. A row runs along the last axis."""
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or not t.is_floating_point() or t.dim() < 2 or t.shape[-1] < 4:
@@ -227,8 +233,8 @@ def _missing(values: Sequence[object], generator: torch.Generator, least: int = 
 
 
 def _alike_inputs(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Data that have the shape and the type of data before them become these, half of the rows but for a millionth of the usual
-    size. Raises CannotVary, with nothing to report."""
+    """Replace data by earlier data of the same shape and type; half of the rows differ from these by a millionth of the
+    usual size. Raises CannotVary, with nothing to report."""
     out = list(values)
     first: dict[object, Tensor] = {}
     for i, t in enumerate(values):
@@ -242,8 +248,8 @@ def _alike_inputs(values: Sequence[object], generator: torch.Generator) -> list[
 
 
 def _just_below_one(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of data from above 0 to JUST_BELOW (decays, say), a third of the rows, or of a vector's entries, is 1 - 2^-12 to
-    1 - 2^-5. Raises CannotVary, with nothing to report."""
+    """In data from above 0 to JUST_BELOW (decays, say), set a third of the rows, or of a vector's entries, to numbers
+    between 1 - 2^-5 and 1 - 2^-12. Raises CannotVary, with nothing to report."""
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or not is_data(t) or not t.dim():
@@ -258,7 +264,7 @@ def _just_below_one(values: Sequence[object], generator: torch.Generator) -> lis
 
 
 def alike(values: Sequence[object]) -> list[int]:
-    """The inputs of integers that are of the type and the shape of one before them."""
+    """Return which inputs of integers have the type and the shape of one before them."""
     kinds = [
         (t.dtype, t.shape) if isinstance(t, Tensor) and t.dtype in WIDEST and t.numel() >= LEAST else None
         for t in values
@@ -267,9 +273,9 @@ def alike(values: Sequence[object]) -> list[int]:
 
 
 def of_another_draw(values: Sequence[object], other: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Those that are `alike` become those of `other`, which get_inputs made by another seed; but every second row is its own one,
-    rolled along the last axis by up to half of it, unless rows are in order or padded. Raises CannotVary, with nothing to
-    report."""
+    """Replace the inputs that are `alike` by those of `other`, which get_inputs made with another seed. But half of the rows
+    are their own ones, rolled along the last axis by up to half of it, unless rows are in order or padded. Raises
+    CannotVary, with nothing to report."""
     out = list(values)
     for i in alike(values):
         t, new = values[i], other[i] if i < len(other) else None
@@ -292,8 +298,8 @@ def of_another_draw(values: Sequence[object], other: Sequence[object], generator
 
 
 def _flipped(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Masks and weights that get_inputs makes all ones or all zeros, and integers that it makes all the same, are inputs for all
-    that: some entries become the other, or smaller."""
+    """Change some entries of masks and weights that get_inputs makes all ones or all zeros to the other value, and of
+    integers that it makes all the same to smaller ones: they are inputs even if they are constant."""
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or t.numel() < LEAST or t.is_complex():
@@ -314,9 +320,11 @@ def _flipped(values: Sequence[object], generator: torch.Generator) -> list[objec
 
 
 def _fractions(values: Sequence[object], generator: torch.Generator, signs: bool = True) -> list[object]:
-    """Inputs of floating point that get_inputs makes all one number are weights as often as masks: other sizes, from a quarter to
-    twice it, and with `signs` a quarter of them negative; zeros become numbers up to 1. An input of more values than one is left
-    alone: a kernel may well read ones and zeros, or labels, as what they are."""
+    """Give inputs of floating point that get_inputs makes all one number other sizes: they are weights as often as masks.
+
+    The sizes are a quarter to twice that number, and with `signs` a quarter of them are negative; zeros become numbers up to
+    1. An input of more than one value is left alone: a kernel may well read ones and zeros, or labels, as what they are.
+    """
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or not t.is_floating_point() or t.numel() < LEAST or is_data(t):
@@ -331,7 +339,8 @@ def _fractions(values: Sequence[object], generator: torch.Generator, signs: bool
 
 
 def near(values: Sequence[object], generator: torch.Generator, one: bool, length: int = 0) -> list[object]:
-    """Data whose products over `length` entries (or the longest axis), of them or of 1 less them, neither vanish nor overflow."""
+    """Return data whose products over `length` entries (or the longest axis) neither vanish nor overflow: with `one`
+    products of the entries, else of 1 minus the entries."""
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or not is_data(t):
@@ -344,8 +353,8 @@ def near(values: Sequence[object], generator: torch.Generator, one: bool, length
 
 
 def _distributions(values: Sequence[object], generator: torch.Generator, zeros: bool = True) -> list[object]:
-    """Other rows that add up to one: peaked, uniform, at random, and with `zeros` rows half of which are zeros, and rows of which
-    one entry is all. What is all zeros and ones, labels say, stays so."""
+    """Replace rows that add up to one by others: peaked, uniform, at random, and with `zeros` also rows of which half are
+    zeros, and rows of which one entry is all. What is all zeros and ones, labels say, stays so."""
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or not t.is_floating_point() or not t.numel() or not t.dim() or t.shape[-1] < 2:
@@ -367,8 +376,8 @@ def _distributions(values: Sequence[object], generator: torch.Generator, zeros: 
 
 
 def _wide_integers(values: Sequence[object], generator: torch.Generator, products: bool = True) -> list[object]:
-    """Integers of all sizes that sums as long as the longest axis hold, of `products` or of themselves: below 2^52 of int64,
-    which float64 holds too."""
+    """Return integers of all sizes that sums as long as the longest axis can hold, sums of `products` or of the integers
+    themselves. For int64, sums stay below 2^52, which float64 holds too."""
     out = list(values)
     if any(not isinstance(t, Tensor) or t.dtype not in WIDEST for t in values):
         raise CannotVary("")
@@ -382,7 +391,7 @@ def _wide_integers(values: Sequence[object], generator: torch.Generator, product
     return changed(out, values)
 
 
-# Of all inputs together.
+# The changes of all inputs together, by the names of variations.
 SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] = {
     "rolled": _rolled,
     "alike inputs": _alike_inputs,

@@ -1,4 +1,4 @@
-"""What an output should be, and how far off it may be: the truth of one output, and the bounds that follow from it.
+"""What an output should be and how far off it may be: the truth of one output, and the bounds that follow from it.
 
 The rule is in judge.py; these are its numbers.
 """
@@ -15,19 +15,22 @@ from torch import Tensor
 from .pieces import finite, over
 
 U32 = 2.0**-24  # unit roundoff of fp32
-# Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
+# The most terms that one fp32 accumulator is assumed to sum in order. A longer sum of positive numbers stops growing, for
+# instance at 2^24 ones.
 LONGEST_SUM = 1 << 22
 NOISE_FACTOR = 3.0  # how many times a perturbed run's errors are allowed
-# Where these reach so much of the result, up to 16 times as many, and a quarter of it: of nearly equal numbers neighbours are
-# rounded alike, and what averages them (a batch norm's output behind a pooling) averages out less than the perturbed run's
-# numbers, each drawn by itself.
+# On a probe's data this factor grows with the run's error, to STEEP_FACTOR times as much where the error is STEEP_FROM of the
+# result or more; the growth allows at most STEEP_AT_MOST of the result. Neighbours among nearly equal numbers are rounded alike,
+# so where they are averaged (a batch norm's output behind a pooling), their errors average out less than those of a perturbed
+# run, where each is drawn by itself.
 STEEP_FROM = 1e-3
 STEEP_FACTOR = 16.0
 STEEP_AT_MOST = 0.25
-# Of more entries than these no more than so many times the reference's own error is rounding.
+# For more than MANY_ENTRIES entries, a perturbed run may widen the normwise bound to at most OWN_ERROR_FACTOR times the
+# reference's own error.
 MANY_ENTRIES = 1024
 OWN_ERROR_FACTOR = 64.0
-OWN_ERROR_CAP = 16.0  # how many times the errors that rounding explains the reference's own may count
+OWN_ERROR_CAP = 16.0  # the reference's own errors count up to so many times the errors that rounding explains
 
 ROUNDOFF = {
     torch.float64: 2.0**-53,
@@ -51,24 +54,36 @@ class Errors:
 class Truth:
     """What one output should be: the reference's own result, the float64 result, and the gauge of its errors.
 
-    `noise` is how far honest rounding may lead (rounding.py), `working` the coarsest unit roundoff that the model computes in,
-    `flips` how many integers such rounding changes, and `step` by how much at most; `tied`: those are as many, but each may be
-    the place of any of several equal entries, so that `flips` is all. Of few entries, `entries` says how far a
-    perturbed run moves each; of more, `sizes` says so of those of each size, and `moved` of each column by axis (sizes.py).
-    With `rows`, `exact` is of those entries of the first axis only. `unordered`: on the way equal entries were sorted, whose
-    order torch does not define; the perturbed run has another one, and the reference's own error says nothing of that.
-    `loose`: how far each entry moves where numbers near a tie go to the other side (ties.py).
-    Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
-    no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
-    values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
-    number in their place would give the same, and what that is. `spreads`: a NaN is right there too. `spread`:
-    entries that the candidate may make NaN though the reference does not. `compares`: the model does
-    nothing for NaN, so that where one led to a number, by comparisons, any value is as right. `extreme`: of data on
-    which honest arithmetic of 22 bits loses small entries beside large ones, or on which the reference may be exact by
-    chance. `steep`: of a probe's data, of which rounding may decide much. `by_row`: rows are judged by themselves too.
-    `columns`: by axis, the norm of each column, and `own_sizes`, the reference's errors by size, once they are known. Two
-    other rules take the place of the bounds: with `bitwise` every value must equal the reference's, with `relative`
-    |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
+    What is known of the output:
+    - `path`: the output's place among the model's outputs. `reference`: the reference's own result.
+    - `exact`: the float64 truth; without it, the reference's result is taken instead. `rows`: if set, `exact` has only these
+      entries of the first axis.
+    - `gauge`: the gauge of its errors; without it the model is no contraction. `k`: how many terms are summed. `working`: the
+      coarsest unit roundoff that the model computes in.
+    - `picked`: its values are entries of the inputs, and nothing is rounded.
+
+    What perturbed runs say (rounding.py):
+    - `noise`: how far honest rounding may move the output. `entries`: of few entries, how far it moves each. Of more, `sizes`:
+      how far it moves the entries of each size, and `moved`: each column, by axis (sizes.py).
+    - `flips`: how many integers rounding changes. `step`: by how much at most. `tied`: set if each integer may be the place of
+      any of several equal entries; then `flips` is the number of all, and `tied` how many rounding changes.
+    - `unordered`: on the way equal entries were sorted, whose order torch does not define. The perturbed run has another order,
+      and the reference's own error says nothing of that.
+    - `loose`: how far each entry moves where numbers near a tie go to the other side (ties.py).
+
+    What NaN and Inf may be:
+    - `either`: where the reference has NaN, any value is right.
+    - `free`: where NaN and Inf of the inputs decide nothing, because any number in their place would give the same, and what
+      this same output is. `spreads`: a NaN is right there too.
+    - `spread`: entries that the candidate may make NaN though the reference does not.
+    - `compares`: the model does not treat NaN specially, so where one led to a number, by comparisons, any value is right.
+
+    What data it is of, and how it is judged:
+    - `extreme`: data on which honest arithmetic of 22 bits loses small entries beside large ones, or on which the reference may
+      be exact by chance. `steep`: a probe's data, of which rounding may decide much. `by_row`: rows are judged by themselves too.
+    - `columns`: by axis, the norm of each column, and `own_sizes`: the reference's errors by size, once these are known.
+    - Two other rules may replace the bounds. With `bitwise`, every value must equal the reference's. With `relative`,
+      |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
     """
 
     path: str
@@ -109,7 +124,10 @@ class Truth:
     _settled: Truth | None = None
 
     def __post_init__(self) -> None:
-        """All on the reference's device: what has twice its bytes may have come on the card where that came by the host."""
+        """Move all tensors to the reference's device.
+
+        The float64 truth, which has twice the reference's bytes, may have come on the card where the reference came by the host.
+        """
         if isinstance(self.reference, Tensor):
             if isinstance(self.exact, Tensor):
                 self.exact = self.exact.to(self.reference.device)
@@ -123,7 +141,7 @@ class Truth:
         return self._scale
 
     def finite(self) -> bool:
-        """Whether the reference's result is, everywhere."""
+        """Return whether the reference's result is finite everywhere."""
         if self._finite is None:
             self._finite = finite(self.reference)
         return self._finite
@@ -133,7 +151,7 @@ class Truth:
         return ROUNDOFF.get(getattr(self.reference, "dtype", torch.float64), 0.0)
 
     def measure(self, got: Tensor) -> tuple[Errors, float, float]:
-        """The errors of `got`, ||C64|| and ||gauge||, over the entries where the reference and the truth are finite."""
+        """Return the errors of `got`, ||C64|| and ||gauge||, over the entries where the reference and the truth are finite."""
         exact = self.reference if self.exact is None else self.exact
         own, gauge = self.part().reference, self.gauge
         if self.rows is not None:
@@ -150,13 +168,13 @@ class Truth:
         return errors, math.sqrt(norm), math.sqrt(gauge_norm)
 
     def unsliced(self) -> Truth:
-        """The reference's own result as the truth of all entries, where the float64 truth is of some only."""
+        """Return a truth of all entries that is the reference's own result, where the float64 truth has only some of them."""
         if self._whole is None:
             self._whole = self.other(exact=None, rows=None)
         return self._whole
 
     def part(self) -> Truth:
-        """The same of the entries alone that `exact` is of."""
+        """Return the truth of only those entries that `exact` has."""
         if self.rows is None:
             return self
         if self._part is None:
@@ -165,16 +183,20 @@ class Truth:
 
     @property
     def many(self) -> bool:
-        """Whether there are so many entries that the reference's own errors, which are known, say what rounding does. Of a
-        model in float64 they are not: the truth is its own result."""
+        """Whether the reference's own errors are known, and of so many entries that they say what rounding does.
+
+        Those of a model in float64 are not known: the truth is its own result.
+        """
         known = not self.extreme and not self.unordered and self.exact is not None
         if isinstance(self.exact, Tensor) and isinstance(self.reference, Tensor):
             known = known and self.exact.dtype != self.reference.dtype
         return known and isinstance(self.reference, Tensor) and self.reference.numel() > MANY_ENTRIES
 
     def hold_to_bits(self) -> None:
-        """Set `picked` where the reference's result is the float64 one to the last bit: a maximum, a sorted or moved entry.
-        For data at random alone: of other data a sum of equal numbers may be exact as well."""
+        """Set `picked` if the reference's result is the float64 one to the last bit: a maximum, a sorted or moved entry.
+
+        This is for random data only: on other data a sum of equal numbers may be exact as well.
+        """
         if not isinstance(self.reference, Tensor) or self.u == 0 or self.exact is None or self.gauge is not None:
             return
         if isinstance(self.exact, Tensor) and self.exact.dtype == self.reference.dtype:
@@ -184,8 +206,10 @@ class Truth:
         self._own = None
 
     def without_ties(self) -> Truth:
-        """The same for a reference whose entries are off by no more than what numbers near a tie leave of their errors; itself
-        where none are near."""
+        """Return the truth with those errors of the reference's entries taken out that numbers near a tie explain.
+
+        Return the truth itself if no numbers are near a tie.
+        """
         if self.loose is None or self.rows is not None or not isinstance(self.exact, Tensor):
             return self
         if self._settled is None:
@@ -194,11 +218,11 @@ class Truth:
         return self._settled
 
     def forget(self) -> None:
-        """Compute the bounds anew when they are asked for: `noise` has changed."""
+        """Forget the bounds, so that they are computed anew when asked for: `noise` has changed."""
         self._own = self._settled = None
 
     def other(self, **fields: Any) -> Truth:
-        """The same with other fields, of which nothing has been computed yet."""
+        """Return a copy with these `fields` changed, of which nothing has been computed yet."""
         return replace(
             self,
             **fields,
@@ -213,12 +237,12 @@ class Truth:
         )
 
     def _allowed(self, noise: float) -> float:
-        """What an output may be off whose errors in a perturbed run are `noise`, relatively."""
+        """Return the relative error that is allowed where a perturbed run has the relative error `noise`."""
         steeper = NOISE_FACTOR * noise * (1 + (STEEP_FACTOR - 1) * min(noise / STEEP_FROM, 1.0)) if self.steep else 0.0
         return max(NOISE_FACTOR * noise, min(steeper, STEEP_AT_MOST))
 
     def own(self) -> tuple[Errors, Errors]:
-        """The reference's own errors, and the bounds that follow from them."""
+        """Return the reference's own errors, and the bounds that follow from them."""
         if self._own is None:
             errors, norm, gauge_norm = self.measure(self.reference)
             if self.picked:
@@ -233,7 +257,7 @@ class Truth:
             componentwise = slack * max(2 * root * min(u, U32), entry * u) / self.u
             if self.noise is not None:
                 most = OWN_ERROR_FACTOR * errors.normwise if self.many else math.inf
-                # Without a float64 truth both results are rounded.
+                # `slack` is 2 without a float64 truth, because then both results are rounded.
                 normwise = max(normwise, min(slack * self._allowed(self.noise.normwise), most))
                 componentwise = max(componentwise, slack * self._allowed(self.noise.componentwise * self.u) / self.u)
             normwise = max(normwise, min(4 * errors.normwise, OWN_ERROR_CAP * normwise))
@@ -243,7 +267,7 @@ class Truth:
 
 
 def without(got: Tensor, exact: Tensor, room: Tensor) -> Tensor:
-    """`got`, in float64, nearer to the truth by up to its `room`, entry by entry."""
+    """Return `got` in float64, each entry moved towards the truth by up to its `room`."""
     room = room.to(got.device, torch.float64)
     off = got.double() - exact
     return torch.where(room > 0, got.double() - off.clamp(-room, room), got.double())
@@ -254,7 +278,7 @@ def take(t: Tensor, rows: Tensor) -> Tensor:
 
 
 def worse(a: float, b: float) -> float:
-    """The larger; NaN if `b` is NaN, which Python's max may drop."""
+    """Return the larger of two numbers; NaN if `b` is NaN, which Python's max may drop."""
     return b if b != b or b > a else a
 
 
@@ -263,7 +287,7 @@ def widened(t: Tensor) -> Tensor:
 
 
 def _sums(c: Tensor, r: Tensor, x: Tensor, g: Tensor | None, scale: float, u: float) -> tuple[float, ...]:
-    """Of some entries: the squares of errors, truth and gauge, summed, and the largest error in u of the gauge."""
+    """Return for some entries the sums of squares of errors, truth and gauge, and the largest error in u of the gauge."""
     x = widened(x)
     d, size = torch.sub(widened(c), x).abs(), x.abs()
     unit = widened(g) if g is not None else size + scale

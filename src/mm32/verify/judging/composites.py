@@ -1,7 +1,7 @@
 """Operators with sums inside, as sequences of simpler ones, so that each step can be perturbed by itself (rounding.py).
 
-torch has such sequences for all of them. The commonest stand here once more: torch's check their sizes by way of its symbolic
-shapes, whose first use imports a computer algebra system, seconds in every verification of a softmax.
+torch has such sequences for all of them. The commonest are written here again, because torch's check their sizes by its symbolic
+shapes. The first use of these imports a computer algebra system, which takes seconds in every verification of a softmax.
 Runs in the reference's process.
 """
 
@@ -45,12 +45,12 @@ TAKEN_APART = [
     "multi_margin_loss",
     "multilabel_margin_loss_forward",
 ]
-PLAIN = {torch.float32, torch.float64}  # what is coarser is computed in float32 on the way, by torch's own sequences
-MEAN, SUM = 1, 2  # torch's numbers of a loss's reduction
+PLAIN = {torch.float32, torch.float64}  # coarser types are computed in float32 on the way, by torch's own sequences
+MEAN, SUM = 1, 2  # torch's numbers for a loss's reduction
 
 
 def _softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    x = x.contiguous()  # as the operator's result is, of which a model may take views
+    x = x.contiguous()  # the operator's result is contiguous, and a model may take views of it
     powers = torch.exp(x - x.amax(dim, keepdim=True))
     return powers / powers.sum(dim, keepdim=True)
 
@@ -70,7 +70,7 @@ def _logsumexp(x: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Te
 
 
 def _normalized(x: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """`x` without its mean and with variance 1, its mean, and the reciprocal of its standard deviation."""
+    """Return `x` with mean 0 and variance 1, its mean, and the reciprocal of its standard deviation."""
     variance, mean = torch.var_mean(x, list(dims), correction=0, keepdim=True)
     scale = torch.rsqrt(variance + eps)
     return (x - mean) * scale, mean, scale
@@ -135,7 +135,7 @@ OWN: dict[str, Callable[..., Any]] = {
 
 
 def _found() -> dict[Any, tuple[Callable[..., Any] | None, Callable[..., Any]]]:
-    """Of each overload of these operators our own sequence, if there is one, and torch's."""
+    """Return for each overload of these operators our own sequence, if there is one, and torch's."""
     found = {}
     for name in TAKEN_APART:
         packet = getattr(torch.ops.aten, name, None)
@@ -150,7 +150,7 @@ _SEQUENCES = _found()
 
 
 def sequence(func: Any, args: Any) -> Callable[..., Any] | None:
-    """A function of an operator's arguments that does the same by simpler operators; None if it is not taken apart."""
+    """Return a function that does the same as an operator by simpler ones; None if the operator is not taken apart."""
     found = _SEQUENCES.get(func)
     if found is None:
         return None
@@ -160,7 +160,7 @@ def sequence(func: Any, args: Any) -> Callable[..., Any] | None:
 
 
 def by_parts(mode: Mode, func: Any, args: Any, kwargs: Any) -> Any:
-    """What an operator with sums inside gives by simpler ones, which `mode` sees; NotImplemented if it is not taken apart."""
+    """Run an operator with sums inside as simpler ones, which `mode` sees; NotImplemented if it is not taken apart."""
     if (apart := sequence(func, args)) is not None:
         with mode:
             out = apart(*args, **kwargs)

@@ -1,9 +1,9 @@
-"""What the right answer is, and how large an error is reasonable: float64 truth, and the gauge |A||B| + |bias|.
+"""Models that are one product with an epilogue, and how large an error of theirs is reasonable: the gauge |A||B| + |bias|.
 
-The truth is the reference model itself run in double. If the model is a contraction (views, one product of the matmul
+The truth is the reference model itself run in float64. If the model is a contraction (views, one product of the matmul
 family, at most one added bias, at most one known activation), its error has a natural unit: an entry of C = A B computed
 in fp32 with unit roundoff u satisfies |C - C64| <= c u (|A||B|), with c between 1 and about K, for any summation
-order (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.5). The gauge is that |A||B|, plus |bias|.
+order (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.5). The gauge is this |A||B|, plus |bias|.
 
 Runs in the reference's process.
 """
@@ -48,7 +48,7 @@ VIEWS = {
     aten.mT.default,
 }
 COPIES = {aten.clone.default, aten.contiguous.default}
-# Products: (index of A, index of B, index of an added term or None).
+# Products: (index of A, index of B, index of an added term, or None).
 PRODUCTS: dict[Any, tuple[int, int, int | None]] = {
     aten.mm.default: (0, 1, None),
     aten.bmm.default: (0, 1, None),
@@ -58,12 +58,13 @@ PRODUCTS: dict[Any, tuple[int, int, int | None]] = {
     aten.baddbmm.default: (1, 2, 0),
     aten.addmv.default: (1, 2, 0),
 }
-# By what a traced model calls; of two with the same operator (gelu), which differ in its options, the first.
+# Names of activations by the operator that a traced model calls. If two have the same operator and differ in its options (gelu),
+# the first counts.
 ACTIVATIONS = {known.aten: known.name for known in reversed(activations.ACTIVATIONS)}
 
 
 class NotAContraction(Exception):
-    """The model is not one product with an epilogue; the message says why."""
+    """Raised if the model is not one product with an epilogue; the message says why."""
 
 
 def _keep(t: Tensor) -> Tensor:
@@ -71,7 +72,7 @@ def _keep(t: Tensor) -> Tensor:
 
 
 def tf32(t: Tensor) -> Tensor:
-    """`t` with its significand rounded to TF32's 11 bits, to nearest, ties to even."""
+    """Return `t` with its significand rounded to TF32's 11 bits, to nearest, ties to even; of other types, to bfloat16's."""
     if t.dtype is not torch.float32:
         return t.to(torch.bfloat16).to(t.dtype)
     bits = t.contiguous().view(torch.int32)
@@ -80,7 +81,7 @@ def tf32(t: Tensor) -> Tensor:
 
 
 def half_of_k(t: Tensor) -> Tensor:
-    """A left operand with the second half of K set to zero."""
+    """Return a left operand with the second half of K set to zero."""
     out = t.clone()
     out[..., t.shape[-1] // 2 :] = 0
     return out
@@ -91,7 +92,7 @@ class Contraction:
     """A traced model that is one product with an epilogue; `run` replays it with the operands changed."""
 
     graph: fx.Graph
-    names: list[str]  # of the graph's inputs: "parameter weight", "input 0"
+    names: list[str]  # names of the graph's inputs: "parameter weight", "input 0"
     product: fx.Node
     operands: tuple[fx.Node, fx.Node]
     sources: tuple[int, int]  # which of the graph's inputs A and B are views of
@@ -125,14 +126,15 @@ class Contraction:
         bias: Callable[[Tensor], Tensor] = _keep,
         activation: bool = True,
     ) -> Tensor:
-        """The model's output for flat `inputs`, with `a`, `b` and `bias` applied to the operands first."""
+        """Return the model's output for flat `inputs`, with `a`, `b` and `bias` applied to the operands first."""
         return self._replay(inputs, a, b, bias, activation, stop=None)
 
     def gauge(self, inputs: Sequence[Any]) -> Tensor:
-        """|A||B| + |bias|, with the shape of the output.
+        """Return |A||B| + |bias|, with the shape of the output.
 
         The product is computed in the operands' own precision, which costs half as much. The terms are not negative, so
-        the relative error is at most K u, 0.05 % at K = 8192. It is computed in float64 if it overflows.
+        the relative error is at most K u, 0.05 % at K = 8192. It is computed in float64 if it overflows, and for types other than
+        fp32 and float64.
         """
         result = self._replay(inputs, torch.abs, torch.abs, torch.abs, False, stop=None)
         if result.dtype not in (torch.float32, torch.float64) or not bool(torch.isfinite(result.sum())):
@@ -141,7 +143,7 @@ class Contraction:
         return result if isinstance(result, Tensor) and result.dtype is torch.float32 else result.double()
 
     def views(self, inputs: Sequence[Any]) -> tuple[Tensor, Tensor]:
-        """A and B as the product's operands: views of `inputs`, unless the model copies them before the product."""
+        """Return A and B as the product's operands: views of `inputs`, unless the model copies them before the product."""
         left = self._replay(inputs, _keep, _keep, _keep, False, stop=self.operands[0])
         return left, self._replay(inputs, _keep, _keep, _keep, False, stop=self.operands[1])
 
@@ -176,9 +178,9 @@ class Contraction:
                 if node.target in ACTIVATIONS and not activation:
                     env[node] = seen[0]
                 elif any(isinstance(arg, fx.Node) and arg not in env for arg in args):
-                    continue  # it needs the product, and only an operand is wanted
+                    continue  # the node needs the product, and only an operand is wanted
                 elif stop is None and node.target in RESHAPES:
-                    env[node] = seen[0].reshape(seen[1])  # other strides than those of the trace may allow no view
+                    env[node] = seen[0].reshape(seen[1])  # strides other than the trace's may not allow a view
                 else:
                     env[node] = node.target(*seen, **node.kwargs)
             if stop is not None and node is stop:
@@ -191,7 +193,7 @@ RESHAPES = {aten.view.default, aten._unsafe_view.default}
 
 
 def flat_inputs(model: nn.Module, inputs: Sequence[Any]) -> tuple[list[Any], list[str]]:
-    """The traced graph's inputs in order, and their names: parameters and buffers, then the model's inputs."""
+    """Return the traced graph's inputs in order, and their names: parameters and buffers, then the model's inputs."""
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     values: list[Any] = list(state.values())
     names = [f"parameter {name}" for name in state]
@@ -205,7 +207,7 @@ def flat_inputs(model: nn.Module, inputs: Sequence[Any]) -> tuple[list[Any], lis
 class Tracer(Mode):
     """Records a model's operators as a graph while it computes. `values` are the graph's inputs (see flat_inputs).
 
-    torch's own tracer, make_fx, would import the compilers with it: a second for each verification.
+    torch's own tracer, make_fx, would import the compilers, which takes a second in each verification.
     """
 
     def __init__(self, values: Sequence[Any]) -> None:
@@ -246,7 +248,7 @@ class Tracer(Mode):
         return out
 
     def graph(self, output: Any) -> fx.Graph:
-        """The graph, of which `output` is the model's. Raises NotAContraction where it holds for these numbers only."""
+        """Return the graph that ends in the model's `output`. Raises NotAContraction if it holds for these numbers only."""
         if self._decides is not None:
             raise NotAContraction(f"what it computes depends on its numbers ({self._decides})")
         with _disable_current_modes():
@@ -256,7 +258,7 @@ class Tracer(Mode):
 
 
 def find_contraction(graph: fx.Graph, names: list[str]) -> Contraction:
-    """The traced model as one product with an epilogue. Raises NotAContraction, with the reason, if it is none."""
+    """Return the traced model as one product with an epilogue. Raises NotAContraction, with the reason, if it is not one."""
     source: dict[fx.Node, int] = {}
     product: fx.Node | None = None
     after: set[fx.Node] = set()

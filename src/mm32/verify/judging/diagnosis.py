@@ -13,20 +13,19 @@ from ..exchange.wire import leaves
 from .bounds import Truth
 from .judge import Judgement
 
-MIN_WRONG_FOR_A_PATTERN = 8  # wrong entries, from which on what they have in common is no chance
-COMMON_SHARE = 0.1  # part of all entries that is wrong, from which on it may be by operands of few bits
-LEAST_ROUNDED = 2.0**-15  # relative error that is told to be of such operands
-UNEVEN = 64  # times the median of the wrong entries' errors, that the largest one of rounded operands is not
-ENTRIES_AT_ONCE = 1 << 26  # entries that are looked at at once: the first so many that hold a wrong one
+MIN_WRONG_FOR_A_PATTERN = 8  # from so many wrong entries on, what they have in common is not chance
+COMMON_SHARE = 0.1  # operands of few bits are named as the cause only if at least this part of all entries is wrong
+LEAST_ROUNDED = 2.0**-15  # operands of few bits are named as the cause only if the median relative error is above this
+UNEVEN = 64  # rounded operands make no error larger than so many times the median error of the wrong entries
+# About so many entries are looked at in one step; the first step that finds a wrong one is the last.
+ENTRIES_AT_ONCE = 1 << 26
 
 
 def explain(got: Any, truths: list[Truth], judgement: Judgement, before: Any = None) -> dict[str, Any]:
-    """The wrong entries of the tensor that `judgement` speaks of; empty where shapes, types or how the
-    output is built differ.
+    """Describe the wrong entries of the tensor that `judgement` is about; empty where shapes, types or structures differ.
 
-    `before` is the reference's output for the inputs of the call before. Returns "path", "wrong" and "entries"
-    (counts), "first" and
-    "worst" (each with "index", "got", "expected") and "pattern", a list of short sentences.
+    `before`: the reference's output for the inputs of the call before. Returns "path", "wrong" and "entries" (counts), "first"
+    and "worst" (each with "index", "got", "expected") and "pattern", a list of short sentences.
     """
     if [path for path, _ in leaves(got)] != [truth.path for truth in truths] or judgement.leaf >= len(truths):
         return {}
@@ -58,14 +57,14 @@ def explain(got: Any, truths: list[Truth], judgement: Judgement, before: Any = N
 
 
 def _explain(part: list[Any], truth: Truth, judgement: Judgement, begin: int) -> dict[str, Any]:
-    """As `explain`, for the rows from `begin` on of a tensor that is too large to be looked at as a whole."""
+    """Do as `explain` for the rows from `begin` on of a tensor that is too large to be looked at as a whole."""
     c, x, r = (t.double() for t in part[:3])
     gauge, stale = part[3:]
     wrong = _wrong(c, x, r, gauge, truth, judgement)
     count = int(wrong.sum())
     if not count:
         return {}
-    x = torch.where(r.isfinite() & ~x.isfinite(), r, x)  # what was expected there is the reference's number
+    x = torch.where(r.isfinite() & ~x.isfinite(), r, x)  # the reference's number is what was expected there
     error = torch.where(wrong, (c - x).abs(), torch.zeros_like(c)).nan_to_num(nan=math.inf)
     first, worst = int(wrong.reshape(-1).to(torch.uint8).argmax()), int(error.reshape(-1).argmax())
 
@@ -85,7 +84,7 @@ def _explain(part: list[Any], truth: Truth, judgement: Judgement, begin: int) ->
 
 
 def _wrong(c: Tensor, x: Tensor, r: Tensor, gauge: Tensor | None, truth: Truth, judgement: Judgement) -> Tensor:
-    """The entries that are beyond their own bound; where only the whole is, those beyond the whole's."""
+    """Return a mask of the entries beyond their own bound; if only the whole is beyond its bound, of those beyond the whole's."""
     odd = (c.isnan() != r.isnan()) | (c.isinf() != r.isinf()) | (c.isinf() & r.isinf() & (c != r))
     odd &= ~(r.isfinite() & ((c.isnan() & x.isnan()) | (c.isinf() & (c == x))))  # right, as in the float64 run
     if truth.u == 0.0 or truth.bitwise:
@@ -129,7 +128,7 @@ def _pattern(c: Tensor, x: Tensor, wrong: Tensor, stale: Tensor | None) -> list[
 
 
 def _related(c: Tensor, x: Tensor, got: Tensor, expected: Tensor, share: float) -> list[str]:
-    """What turns the expected entries into those that were got."""
+    """Return what turns the expected entries into those that were got, in short sentences."""
     fine = got.isfinite() & expected.isfinite()
     got, expected = got[fine], expected[fine]
     if got.numel() < MIN_WRONG_FOR_A_PATTERN:
@@ -163,8 +162,9 @@ def _related(c: Tensor, x: Tensor, got: Tensor, expected: Tensor, share: float) 
         return ["values below zero that the reference does not have: an activation is missing"]
     relative = float(((got - expected).abs() / expected.abs().clamp_min(1e-3 * scale)).median())
     if float(apart.abs().max()) > UNEVEN * float(apart.abs().median()):
-        return []  # no rounding of operands is so uneven
-    # Of 8 bits, 2^-8.8; of 11, 2^-11.8, and cut instead of rounded 2^-10.3 (random signs; less in long sums of one sign).
+        return []  # rounding operands makes no errors that are so uneven
+    # Operands of 8 bits make errors of 2^-8.8; of 11 bits, 2^-11.8, or 2^-10.3 if truncated instead of rounded. (This is for
+    # random signs; errors are smaller in long sums of one sign.)
     if share >= COMMON_SHARE and LEAST_ROUNDED < relative < 2.0**-7:
         name = "bfloat16" if relative > 2.0**-10 else "TF32 or fp16 (bfloat16, in long sums of one sign)"
         return [f"errors of about 2^{math.log2(relative):.0f}, as operands in {name} make, or small terms left out"]
@@ -172,7 +172,10 @@ def _related(c: Tensor, x: Tensor, got: Tensor, expected: Tensor, share: float) 
 
 
 def _places(wrong: Tensor, share: float, tiles: bool) -> list[str]:
-    """Where the wrong entries lie, if that is special. NaN and Inf lie where they were put: they say nothing of `tiles`."""
+    """Return where the wrong entries lie, if that is special.
+
+    `tiles`: whether tiles are named as a cause; NaN and Inf lie where the data had them, so they say nothing about tiles.
+    """
     found = []
     if share > 0.999:
         return ["every entry is wrong"]
@@ -194,7 +197,7 @@ def _places(wrong: Tensor, share: float, tiles: bool) -> list[str]:
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """The explanation in one line."""
+    """Return the explanation in one line."""
     if not found:
         return ""
     worst, first = found["worst"], found["first"]

@@ -1,4 +1,4 @@
-"""The random numbers that a model draws: recorded while the reference runs, and given again to its run in float64.
+"""The random numbers that a model draws: recorded while the reference runs, and replayed in its float64 run.
 
 Dropout and noise draw from a generator, and a float64 run would draw other numbers. So the results of every operator that
 draws are recorded in order, and the float64 run takes them instead of drawing. Runs in the reference's process.
@@ -20,18 +20,18 @@ from .operator_mode import Mode, arguments, base_name, draws, is_view
 
 aten = torch.ops.aten
 DROPOUTS = {aten.native_dropout.default}
-# Operators that take integers for places, or for lengths, by parts of their names.
+# Parts of the names of operators that take integers as places or as lengths.
 LOOKUPS = (
     *("index", "gather", "embedding", "scatter", "take", "put", "one_hot", "bincount", "repeat_interleave", "segment"),
     *("nll_loss", "cross_entropy", "ctc", "margin", "_local_scalar_dense"),
 )
 
-# Operators that take probabilities, or rates, and on a GPU end the process's context where they are given others; and how many of
-# their arguments are such.
+# Operators that take probabilities or rates, and how many of their arguments are such. On a GPU, invalid ones end the process's
+# context.
 LIMITED = {"bernoulli": 1, "poisson": 1, "multinomial": 1, "binomial": 2, "binary_cross_entropy": 2}
-# Operators that tell on which side of a number another one lies.
+# Operators that tell on which side of one number another lies.
 COMPARES = {"gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside", "bucketize", "searchsorted"}
-# Others with limits, and which of their arguments these are.
+# Other operators with limits, and which of their arguments are limits.
 LIMITS = {
     "histc": ("min", "max"),
     "clamp": ("min", "max"),
@@ -42,20 +42,22 @@ LIMITS = {
     "softshrink": ("lambd",),
     "threshold": ("threshold",),
 }
-DIVIDES = {"remainder", "fmod", "floor_divide", "div"}  # operators whose rest, or whole part, depends on an integer
-# Operators that put entries in order, or give the place of one.
+DIVIDES = {"remainder", "fmod", "floor_divide", "div"}  # operators whose remainder, or quotient, depends on an integer
+# Operators that sort entries, or return the place of one.
 ORDERED = {"sort", "topk", "kthvalue", "argsort", "argmax", "argmin"}
-MOST_TIED = 1 << 24  # entries among which equal ones are looked for
+MOST_TIED = 1 << 24  # equal entries are looked for among at most so many
 BOUNDED = {"sigmoid", "softmax", "_softmax", "hardsigmoid"}  # operators whose results lie between 0 and 1
 
 
 class CannotReplay(Exception):
-    """The float64 run does not ask for the random numbers that were recorded; the message says where it differs."""
+    """Raised where the float64 run does not ask for the recorded random numbers; the message says where it differs."""
 
 
 def dropped(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether this call of an operator that may draw does: attention, recurrent networks and dropout with probability 0 draw
-    nothing."""
+    """Return whether this call of an operator that may draw does.
+
+    Attention, recurrent networks and dropout draw nothing where the probability of dropout is 0.
+    """
     name = func._schema.name
     if "scaled_dot_product" in name or "attention" in name or "rnn" in name:
         given = arguments(func, args, kwargs)
@@ -67,14 +69,14 @@ def dropped(func: Any, args: Any, kwargs: Any) -> bool:
     return True
 
 
-# Operators that do something for NaN. What asks whether a number is one compares it with itself.
+# Operators that treat NaN specially. Comparing a number with itself also asks whether it is NaN.
 FOR_NAN = {"nan_to_num", "nansum", "nanmedian", "isnan", "isfinite", "isinf", "isposinf", "isneginf", "fmax", "fmin"}
 
 
 class SingleDraws(Mode):
-    """The calls by which a forward draws single numbers, or few, before it draws more; the first of them."""
+    """Keeps the first calls of a forward that draw a single number or a few, up to the first call that draws more."""
 
-    MOST, FEW = 3, 4  # calls that are kept, and numbers that one of them draws
+    MOST, FEW = 3, 4  # the most calls that are kept, and the most numbers that one of them draws
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,29 +95,32 @@ class SingleDraws(Mode):
 
 
 class Recorder(Mode):
-    """Records what operators draw, and the coarsest floating-point type that any operator returns; and which of the flat `inputs`
-    have to lie between 0 and 1, since they reach an operator that takes such numbers only. `flow`: what outputs depend on."""
+    """Records what operators draw, the floating-point types that they return, and what else a run shows about a model.
+
+    Among this is which of the flat `inputs` have to lie between 0 and 1, because they reach an operator that takes only such
+    numbers (`limited`). `flow`: what outputs depend on.
+    """
 
     def __init__(self, inputs: Sequence[Any] = ()) -> None:
         super().__init__()
         self.flow = Flow()
-        self.limited: dict[int, str] = {}  # inputs, and the operator
-        self.hiding: set[int] = set()  # inputs m of which 1 - m is taken, as of a mask of ones for what is to be seen
+        self.limited: dict[int, str] = {}  # the input's number: the operator that limits it
+        self.hiding: set[int] = set()  # inputs m of which 1 - m is computed, as of a mask that is 1 for what is seen
         self.ignored: set[int] = set()  # labels that a loss leaves out
-        self._origins = WeakTensorKeyDictionary()  # of tensors, the inputs that they are computed from
+        self._origins = WeakTensorKeyDictionary()  # for each tensor, the inputs that it is computed from
         for i, value in enumerate(inputs):
             if isinstance(value, Tensor) and value.is_floating_point():
                 self._origins[value] = frozenset([i])
         self.drawn: list[tuple[str, list[Tensor]]] = []
-        self.opaque: str | None = None  # an operator that draws inside of something larger, which cannot be replayed
-        self.dtypes: set[torch.dtype] = set()
-        self.inner: set[torch.dtype] = set()  # the same without what is cast only to be returned
+        self.opaque: str | None = None  # an operator that draws inside a larger computation, which cannot be replayed
+        self.dtypes: set[torch.dtype] = set()  # floating-point types that operators return
+        self.inner: set[torch.dtype] = set()  # the same without types that are cast to only for returning
         self._casts = WeakTensorKeyDictionary()  # results of casts, and views of them
         self.names: set[str] = set()  # of all operators
         self.compared: set[float] = {0.0}  # numbers that entries are compared with
-        self.divisors: set[int] = set()  # integers that entries are divided by, for the rest or for the whole part
-        self.smallest: int | None = None  # axis of what they look something up in by integers
-        self.asks_nan = False  # whether the model does something for NaN
+        self.divisors: set[int] = set()  # integers that entries are divided by, for the remainder or the quotient
+        self.smallest: int | None = None  # the length of the shortest axis of tensors that integers are looked up in
+        self.asks_nan = False  # whether the model treats NaN specially
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -147,7 +152,7 @@ class Recorder(Mode):
         return out
 
     def _note_inner(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:
-        """Types of what operators return; of a cast only once another operator takes it, be it a cast back."""
+        """Note the types that operators return; the type of a cast only once another operator (or a cast back) takes it."""
         floats = [t for t in tensors if t.is_floating_point()]
         cast = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t in self._casts]
         name = func._schema.name.split("::")[-1]
@@ -181,15 +186,15 @@ class Recorder(Mode):
 
 
 def _within(limits: Sequence[Any]) -> bool:
-    """Whether what is limited so lies between 0 and 1."""
+    """Return whether numbers clamped to these limits lie between 0 and 1."""
     low, high = (*limits, None, None)[:2]
     return isinstance(low, (int, float)) and isinstance(high, (int, float)) and low >= 0 and high <= 1
 
 
 class Replayer(Mode):
-    """Gives what a Recorder recorded, in float64 where it is of floating point. Raises CannotReplay where the calls differ.
+    """Replays what a Recorder recorded, floating-point numbers in float64. Raises CannotReplay where the calls differ.
 
-    What a model casts to a lower floating-point type by itself stays in float64.
+    What a model itself casts to a lower floating-point type stays in float64.
     """
 
     def __init__(self, drawn: list[tuple[str, list[Tensor]]]) -> None:
@@ -222,8 +227,11 @@ class Replayer(Mode):
 
 
 class Watch(Mode):
-    """Sees whether NaN or Inf are cast to integers (`cast`), and, if asked for, whether an operator `makes_nan` (`found`), and
-    whether one that puts entries in order gets equal ones (`tied`)."""
+    """Watches a run: whether NaN or Inf is cast to integers (`cast`), and what else is asked for.
+
+    `found`: with `makes_nan`, whether an operator returns NaN. `tied`: with `ties`, whether an operator that sorts entries, or
+    returns the place of one, gets equal ones.
+    """
 
     def __init__(self, makes_nan: bool = False, ties: bool = False) -> None:
         super().__init__()

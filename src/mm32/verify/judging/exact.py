@@ -1,4 +1,4 @@
-"""The reference model in float64, and how far from it honest rounding may lead. Runs in the reference's process."""
+"""The reference model run in float64, and how far honest rounding may move its result. Runs in the reference's process."""
 
 from __future__ import annotations
 
@@ -21,23 +21,31 @@ from .sizes import FEW, axes_of_columns, by_column, relative
 from .ties import PARTS, OtherSide, Ties
 
 REPEATS, REPEATS_OF_FEW = 5, 2
-MANY_PLACES = 1 << 20  # integers of an output, beyond which one run has to do
-MOST_NAN = 256  # of so many entries one, more of which are not left out
-MOST_LOOSE = 1 / 4  # of entries, of which numbers near a tie may move no more
-SLACK = 2.0**-10  # beyond what they move them
-UNMOVED = 2.0**-36  # of an entry, or of its row: two runs in float64 differ so if they take an operator apart otherwise
-MANY_STATE = 1 << 24  # entries of a buffer that is not looked at
+MANY_PLACES = 1 << 20  # the most integers of an output that gets more than one perturbed run
+MOST_NAN = 256  # if more than one in so many entries becomes NaN in a perturbed run, these entries are not left out
+MOST_LOOSE = 1 / 4  # if numbers near a tie move more than this part of an output's entries, none of them gets room
+SLACK = 2.0**-10  # an entry's room is larger by this part than what numbers near a tie move it
+# A difference of at most this part of an entry, or of its row's root mean square, is no movement: two float64 runs differ by so
+# much if they take an operator apart in different ways.
+UNMOVED = 2.0**-36
+MANY_STATE = 1 << 24  # buffers of more entries are not looked at
 
 
 @dataclass
 class Exact:
-    """A float64 run: its output, the lengths of its sums, and of each leaf of the output what a perturbed run's errors are
-    (normwise, componentwise in u of the leaf's own type), how many integers changed in it (`flips`) and by how much at most
-    (`steps`). Of a leaf of few entries, `entries` says how far off each is at most; of one of more entries `sizes` says so by
-    their size, as sizes.relative has it, and `columns` by column, as norms. With `few`, `additions`: how many additions of its
-    sums round (few_terms.py). `state`: of each buffer that the run changes, the norm by which a perturbed run leaves it
-    elsewhere. `unordered`: the perturbed run sorted equal entries, in another order. `loose`: of each leaf how far numbers near a
-    tie move each entry (ties.py), None where they move none, or many."""
+    """A float64 run of the model, and what perturbed runs do to it.
+
+    `output`: the model's output in float64. `lengths`: the lengths of its sums. `products`: how many matrix products and
+    convolutions it makes. `multiplications`: how many operators multiply entry by entry. `additions`: with `few`, how many
+    additions of its sums round (few_terms.py). `state`: for each buffer that the run changes, the norm by which a perturbed run's
+    value differs. `unordered`: whether a perturbed run sorted equal entries in another order.
+
+    The other fields have an item for each leaf of the output. `noise`: a perturbed run's errors, normwise and componentwise (in
+    u of the leaf's own type). `flips`: how many integers changed; `steps`: by how much at most. `entries`: for a leaf of few
+    entries, how far off each is at most. For a leaf of more entries, `sizes` says so by their size (sizes.relative), and
+    `columns` by column, as norms. `loose`: how far numbers near a tie move each entry (ties.py); None where they move no entry,
+    or many.
+    """
 
     output: Any
     lengths: list[int] = field(default_factory=list)
@@ -56,7 +64,7 @@ class Exact:
 
 
 def hidden_modules(model: nn.Module) -> list[nn.Module]:
-    """Modules that it keeps in plain lists and dicts, so that they are none of its own."""
+    """Return the modules that the model keeps in plain lists and dicts, so that torch does not count them as its own."""
     plain = [value for m in model.modules() for name, value in vars(m).items() if not name.startswith("_")]
     return [leaf for leaf in pytree.tree_leaves(plain) if isinstance(leaf, nn.Module)]
 
@@ -69,7 +77,7 @@ def double(value: Any) -> Any:
 
 @contextlib.contextmanager
 def in_double(recurrent: bool) -> Iterator[None]:
-    """float64 where a script names no type, and for `recurrent` models no fused kernels, whose inside cannot be seen."""
+    """Use float64 where a script names no type; for `recurrent` models, no fused kernels, whose inner steps cannot be seen."""
     default, fused = torch.get_default_dtype(), torch.backends.cudnn.enabled
     try:
         torch.set_default_dtype(torch.float64)
@@ -81,9 +89,9 @@ def in_double(recurrent: bool) -> Iterator[None]:
 
 
 class DoubleModel:
-    """A model in float64 while it is entered, called any number of times from one state of its buffers.
+    """A context in which a model is in float64; it can be called any number of times, each from the same state of its buffers.
 
-    The model itself is turned, not a copy: a lambda that it keeps would go on to use the parameters of the original.
+    The model itself is converted, not a copy: a lambda that it keeps would go on to use the parameters of the original.
     """
 
     def __init__(self, model: nn.Module, drawn: list[Any]):
@@ -134,7 +142,7 @@ class DoubleModel:
             return call(self.model, given, names)
 
     def state(self) -> dict[str, Tensor]:
-        """The buffers of floating point that the last call left changed, the largest aside."""
+        """Return the floating-point buffers that the last call changed, except those of more than MANY_STATE entries."""
         own = {name: buffer for name, buffer in self.model.named_buffers() if name in self.buffers}
         return {
             name: buffer.detach().clone()
@@ -156,12 +164,15 @@ def run(
     noise: bool = True,
     few: bool = False,
 ) -> Exact:
-    """The model in float64 for these inputs; `right` is its output in its own types, `u` its coarsest unit roundoff, or that of
-    each leaf of `right`. With `few` it is perturbed by what sums of these very data may be off, not by what sums of their length
-    may be."""
+    """Run the model in float64 for these inputs, then perturbed.
+
+    `right`: the model's output in its own types. `u`: its coarsest unit roundoff, or that of each leaf of `right`. `noise`:
+    whether to make perturbed runs. With `few`, these perturb sums by what sums of these very data may be off, instead of what
+    sums of their length may be off.
+    """
     count = len(leaves(right))
     coarse = [u] * count if isinstance(u, float) else list(u)
-    if len(coarse) != count:  # of an output of another structure
+    if len(coarse) != count:  # `u` belongs to an output of another structure
         coarse = [max(coarse, default=2.0**-24)] * count
     with DoubleModel(model, drawn) as twin:
         return _run(twin, inputs, right, coarse, seed, names, noise, few)
@@ -213,22 +224,26 @@ def _run(
 
 
 class _Perturbed:
-    """Notes in `exact` what perturbed runs do to each leaf of the output: `found` has the reference's, `truth` those of the run
-    that was not perturbed, `coarse` the unit roundoff of each."""
+    """Notes in `exact` what perturbed runs do to each leaf of the output.
+
+    `found`: the leaves of the reference's output. `truth`: those of the unperturbed run. `coarse`: the unit roundoff of each.
+    """
 
     def __init__(self, exact: Exact, found: list[Any], truth: list[Any], coarse: list[float], few: bool):
         self.exact, self.found, self.truth, self.few = exact, found, truth, few
-        self.sums = [(0.0, 0.0, 0)] * len(found)  # of squares of normwise errors; the worst componentwise one; runs
+        # For each leaf: the sum of the squares of its normwise errors, its worst componentwise error, and the number of runs.
+        self.sums = [(0.0, 0.0, 0)] * len(found)
         exact.flips, exact.steps = [0] * len(found), [0] * len(found)
         exact.entries, exact.sizes, exact.columns = [[]] * len(found), [[]] * len(found), [{}] * len(found)
-        # Few numbers, integers of which few change, and entries that are NaN in one run: more runs tell how many, and how far.
+        # Of few numbers, of integers of which few change, and where a run makes entries NaN, more runs tell how many change, and
+        # how far.
         self.more = REPEATS_OF_FEW if few else REPEATS
         small = any(type(leaf) is float for leaf in found)
         small = small or any(isinstance(leaf, Tensor) and (leaf.numel() <= FEW or _is_place(leaf)) for leaf in found)
         self.runs_wanted = self.more if small else 1
 
     def state(self, left: dict[str, Tensor], now: dict[str, Tensor]) -> None:
-        """By how much a run leaves each buffer elsewhere than it was `left`."""
+        """Note by how much a run's buffers, `now`, differ from those that the unperturbed run `left`."""
         for name, buffer in now.items():
             if name in left and left[name].shape == buffer.shape:
                 apart = float((buffer - left[name]).nan_to_num_(nan=0.0, posinf=math.inf, neginf=-math.inf).norm())
@@ -251,7 +266,7 @@ class _Perturbed:
         if exact.loose and (room := exact.loose[i]) is not None:
             other = without(other, right, room)
         if own.numel() <= FEW:
-            # An entry of which rounding decides whether it is a number at all is not judged by itself.
+            # If rounding decides whether an entry is a number at all, the entry is not judged by itself.
             off = (other - right).abs().reshape(-1).nan_to_num_(nan=math.inf, posinf=math.inf).tolist()
             exact.entries[i] = _larger(off, exact.entries[i])
         errors, *_ = Truth("", own, right).measure(other)
@@ -268,14 +283,14 @@ class _Perturbed:
         self.sums[i] = squares + errors.normwise**2, max(worst, errors.componentwise), runs + 1
 
     def noise(self) -> list[tuple[float, float]]:
-        """Of each leaf the root mean square of normwise errors, and the worst componentwise one."""
+        """Return for each leaf the root mean square of the normwise errors, and the worst componentwise error."""
         return [((squares / max(runs, 1)) ** 0.5, worst) for squares, worst, runs in self.sums]
 
 
 def _room(
     twin: DoubleModel, inputs: Sequence[Any], names: list[str] | None, ties: Ties, truth: list[Any], exact: Exact
 ) -> list[Tensor | None]:
-    """How far numbers near a tie move each entry of each output; of integers it counts those that they change."""
+    """Return how far numbers near a tie move each entry of each output; note in `exact` how many integers they change."""
     room: list[Tensor | None] = [None] * len(truth)
     for part in range(PARTS):
         moved = [leaf for _, leaf in leaves(twin(inputs, OtherSide(ties, part), names))]
@@ -304,20 +319,26 @@ def _larger(new: list[float], old: list[float]) -> list[float]:
 
 
 def _where_a_number(other: Tensor, right: Tensor) -> Tensor:
-    """A perturbed run, with the right numbers for the few that it has made NaN, of which it does not say how far off they may be:
-    another run may. Where it has made many NaN it stays, and says that rounding decides."""
+    """Return a perturbed output with the right numbers in place of the few that the run has made NaN.
+
+    The run does not tell how far off these may be; another run may. If it has made many NaN, the output is returned as it is:
+    then rounding decides.
+    """
     lost = other.isnan() & ~right.isnan()
     return other if int(lost.sum()) > max(1, other.numel() // MOST_NAN) else torch.where(lost, right, other)
 
 
 def device_of(inputs: Sequence[Any], outputs: Sequence[Any]) -> torch.device:
-    """Where a model computes: its outputs' device, or its inputs' where it returns no tensor. Inputs may be numbers alone."""
+    """Return where a model computes: its outputs' device, its inputs' if it returns no tensor, the CPU if neither has one."""
     given = pytree.tree_leaves([list(outputs), list(inputs)])
     return next((t.device for t in given if isinstance(t, Tensor)), torch.device("cpu"))
 
 
 def _numbers(own: Any, *wide: Any) -> tuple[Any, ...]:
-    """An output in its own type and those in float64. Numbers of Python's count as fp32 ones, as judge.as_tensors has them."""
+    """Return an output in its own type, and the same outputs in float64; Python's floats become fp32 and float64 tensors.
+
+    judge.as_tensors treats Python's floats in the same way.
+    """
     if type(own) is not float:
         return own, *wide
     return torch.tensor(own, dtype=torch.float32), *(torch.tensor(x, dtype=torch.float64) for x in wide)
@@ -332,30 +353,32 @@ def _shape(value: Any) -> Any:
 
 
 def call(model: nn.Module, inputs: Sequence[Any], names: list[str] | None) -> Any:
-    """The model's output; with `names`, the inputs are arguments by name."""
+    """Return the model's output; with `names`, the inputs are passed as keyword arguments."""
     return model(*inputs) if names is None else model(**dict(zip(names, inputs, strict=True)))
 
 
 def record(
     model: nn.Module, inputs: Sequence[Any], names: list[str] | None = None, beside: Any = None
 ) -> tuple[Recorder, Any]:
-    """What the model draws, and the types that it computes in, for these inputs; and its output. The generators must be
-    seeded before. `beside`: another mode that sees the same operators."""
+    """Run the model on these inputs; return a Recorder of what it draws and the types it computes in, and the output.
+
+    The generators must be seeded before. `beside`: another mode that sees the same operators.
+    """
     recorder = Recorder(pytree.tree_leaves(list(inputs)))
     with recorder, beside or contextlib.nullcontext():
         return recorder, call(model, [anew(value) for value in inputs], names)
 
 
 def coarsest(model: nn.Module, inputs: Sequence[Any], returned: set[torch.dtype]) -> float:
-    """The largest unit roundoff among the types that the model computes in: those that its operators have `returned`."""
+    """Return the largest unit roundoff among the types that the model computes in: those that its operators `returned`."""
     tensors = [*model.parameters(), *model.buffers(), *pytree.tree_leaves(list(inputs))]
     given = {t.dtype for t in tensors if isinstance(t, Tensor) and t.is_floating_point()}
-    dtypes = returned or given  # what is given is exact; what operators return is rounded
+    dtypes = returned or given  # inputs and parameters are exact; what operators return is rounded
     return max((ROUNDOFF.get(dtype, 0.0) for dtype in dtypes), default=2.0**-24)
 
 
 class Separable:
-    """Whether a model treats the entries of a batch one by one, so that its truth can be had for some of them alone."""
+    """Finds out whether a model treats the entries of a batch one by one, so that some of them are enough for a truth."""
 
     def __init__(self, inputs: Sequence[Any], right: Any):
         tensors = [t for t in pytree.tree_leaves(list(inputs)) if isinstance(t, Tensor)]
@@ -377,7 +400,7 @@ class Separable:
         return made
 
     def find(self, model: nn.Module, inputs: Sequence[Any], right: Any, rows: Tensor) -> list[int] | None:
-        """The inputs to slice; None if the slice's output is not the slice of the output."""
+        """Return which inputs to slice; None if the output for sliced inputs is not the slice of the output."""
         for which in self.choices:
             try:
                 part = [leaf for _, leaf in leaves(model(*self.sliced(inputs, which, rows)))]

@@ -1,17 +1,17 @@
 """How far honest rounding may move an output on data whose sums have few terms, or are exact, in whatever order they are added.
 
 The bound of a long sum leaves room for arithmetic of 17 bits: an fp32 sum of K terms in order is that far off itself. On some
-data it is not. A sum with one term that is not zero has no error, a sum of small integers has none either, and what is left is
-one rounding of each operator: there a kernel shows how many bits it computes with. `FewTerms` finds out from a model's float64
-run on the data at hand how many additions round:
+data it is not. A sum with one nonzero term has no error, and a sum of small integers has none either. What is left is one
+rounding by each operator, so a kernel shows how many bits it computes with. `FewTerms` finds out from a model's float64 run on
+the data at hand how many additions round:
 
-- a sum is exact in any order where all its terms are multiples of a power of two q, and their sizes add up to 2^24 q at most;
-- any other sum is off by u times the sum of its terms' sizes for each addition at most (Higham, Accuracy and Stability of
-  Numerical Algorithms, 2nd ed., section 4.2). An addition of a term that is smaller than u of that is off by the term at most:
-  what is negligible does not count.
+- A sum is exact in any order if all its terms are multiples of a power of two q, and their sizes add up to at most 2^24 q.
+- Any other sum is off by at most u times the sum of its terms' sizes for each addition (Higham, Accuracy and Stability of
+  Numerical Algorithms, 2nd ed., section 4.2). An addition of a term that is smaller than u times that sum is off by at most the
+  term, so negligible terms do not count.
 
-Not by the square root of their number: equal terms are all rounded the same way. For the same reason equal numbers are
-perturbed alike here. Runs in the reference's process.
+The bound grows with the number of additions, not with the square root of that number, because equal terms are all rounded the
+same way. For the same reason equal numbers are perturbed alike here. Runs in the reference's process.
 """
 
 from __future__ import annotations
@@ -28,30 +28,35 @@ from .bounds import U32
 from .rounding import PRODUCTS, SCANS, Rounding, sum_length
 
 FULL = 2.0**24  # integers up to here are exact in fp32
-NEGLIGIBLE = 2.0**-48  # of the largest entry of a product's operand
-ULPS = 2.0  # of one operator: elementary functions of fp32 are right to about that
+NEGLIGIBLE = 2.0**-48  # entries below this part of the largest entry of a product's operand do not count
+ULPS = 2.0  # the error of one operator, in u: elementary functions of fp32 are right to about that
 BUTTERFLY = 8  # additions on the way through a Fourier transform
 POWERS = {"exp", "exp2"}
-# Often computed as a difference of numbers around 1, such as tanh as 2 sigmoid(2x) - 1: right to a few u, not of a small result.
+# Functions that are often computed as a difference of numbers around 1, such as tanh as 2 sigmoid(2x) - 1. They are then right
+# to a few u, but not to a few u of a small result.
 CANCELLING = {"tanh", "expm1", "elu", "celu", "selu", "log1p", "erf", "sinh", "atanh", "mish"}
-PURE = {"sum", "nansum", "cumsum"}  # nothing but sums: one of a single term is exact
+PURE = {"sum", "nansum", "cumsum"}  # operators that only sum: with a single term they are exact
 VARIANCES = {"var", "var_mean", "std", "std_mean"}
 POOLS = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
 
 
 class FewTerms(Rounding):
-    """A clean run finds which sums are exact (u is 0), runs `again` are perturbed. `additions`: how many of them round, at most
-    over operators, of entries weighted by their size."""
+    """Perturbs sums by as much as sums of these very data may be off.
+
+    A clean run, with u 0, finds which sums are exact; runs with the modes that `again` returns are perturbed. `additions`: how
+    many additions of an operator's sums round, as a root mean square over entries weighted by their size; the most of all
+    operators.
+    """
 
     def __init__(self, u: float = 0.0, seed: int = 0, exact: list[Any] | None = None, device: Any = "cpu") -> None:
         super().__init__(u, seed, device=device)
         self.seed = seed
-        self.exact: list[Any] = []  # of each operator that sums, which of its results are exact
+        self.exact: list[Any] = []  # for each operator that sums, which of its results are exact
         self._known = iter(exact or ())
         self.additions = 0.0
 
     def again(self, u: float, seed: int, device: torch.device | str) -> FewTerms:
-        """The mode for a perturbed run of what this one has seen."""
+        """Return the mode for a perturbed run of what this one has seen."""
         return FewTerms(u, seed, self.exact, device)
 
     def _seen(self, func: Any, args: Any, kwargs: Any, name: str, out: Any) -> None:
@@ -108,12 +113,12 @@ def _is_number(t: Any) -> bool:
 
 
 def _numbers(out: Any) -> list[Tensor]:
-    """What an operator returns that is rounded."""
+    """Return the tensors that an operator returns whose entries are rounded."""
     return [t for t in pytree.tree_leaves(out) if _is_number(t)]
 
 
 def _hashed(t: Tensor, seed: int) -> Tensor:
-    """Numbers from -1 to 1 that depend on the values alone, so that equal ones are perturbed alike."""
+    """Return numbers from -1 to 1 that depend only on the values (and the seed), so that equal values are perturbed alike."""
     bits = t.to(torch.float64, memory_format=torch.contiguous_format, copy=True).view(torch.int64).add_(seed)
     for factor in (-7046029254386353131, -4658895280553007687):
         bits.mul_(factor).bitwise_xor_(bits >> 31)
@@ -121,7 +126,7 @@ def _hashed(t: Tensor, seed: int) -> Tensor:
 
 
 def given(func: Any, args: Any, kwargs: Any, name: str, default: Any = None) -> Any:
-    """An argument of an operator by its name."""
+    """Return an argument of an operator by its name."""
     if name in kwargs:
         return kwargs[name]
     for i, argument in enumerate(func._schema.arguments):
@@ -137,7 +142,7 @@ def _dims(func: Any, args: Any, kwargs: Any) -> list[int]:
 
 
 def _lines(t: Tensor, dims: list[int]) -> tuple[Tensor, Tensor]:
-    """Of sums over some axes: the sizes of the terms added up, and how many of their additions round."""
+    """Return for sums over some axes the sums of their terms' sizes, and how many of their additions round."""
     sizes = t.abs()
     if not dims or not t.dim():
         return sizes, torch.zeros_like(sizes)
@@ -147,7 +152,7 @@ def _lines(t: Tensor, dims: list[int]) -> tuple[Tensor, Tensor]:
 
 
 def _multiples(t: Tensor, total: Tensor, dims: list[int]) -> Tensor:
-    """Of sums over some axes, whose terms' sizes add up to `total`: whether they are exact in any order."""
+    """Return whether sums over some axes, whose terms' sizes add up to `total`, are exact in any order."""
     unit = torch.exp2(torch.ceil(torch.log2(total / FULL)))
     steps = t / unit
     whole = ((steps == steps.round()) | (total == 0)).to(torch.uint8)
@@ -155,7 +160,7 @@ def _multiples(t: Tensor, total: Tensor, dims: list[int]) -> Tensor:
 
 
 def _lowest(t: Tensor) -> float:
-    """The largest power of two that all entries are multiples of; infinite if they are zeros."""
+    """Return the largest power of two that all entries are multiples of; infinity if all are zeros."""
     nonzero = t[t != 0].double()
     if not nonzero.numel():
         return math.inf
@@ -165,7 +170,10 @@ def _lowest(t: Tensor) -> float:
 
 
 def _terms(name: str, func: Any, args: Any, kwargs: Any) -> tuple[list[Tensor], list[int]] | None:
-    """The terms of an operator that sums over axes (of a variance several kinds, as one pass or two have them), and the axes."""
+    """Return the terms of an operator that sums over axes, and the axes; None of another operator.
+
+    A variance has several kinds of terms, for computing it in one pass or in two.
+    """
     x = args[0]
     if name in ("sum", "mean", "nansum"):
         return [x], _dims(func, args, kwargs)
@@ -185,7 +193,7 @@ def _terms(name: str, func: Any, args: Any, kwargs: Any) -> tuple[list[Tensor], 
 
 
 def _exact(name: str, func: Any, args: Any, kwargs: Any, out: Any) -> Tensor | None:
-    """Which results are exact in whatever order they are summed, as a tensor that lies on them; None: none."""
+    """Return which results are exact in whatever order they are summed, as a mask that broadcasts to them; None if none are."""
     if not args or not isinstance(args[0], Tensor) or not args[0].is_floating_point():
         return None
     found = _terms(name, func, args, kwargs)
@@ -205,7 +213,7 @@ def _exact(name: str, func: Any, args: Any, kwargs: Any, out: Any) -> Tensor | N
 
 
 def _product(func: Any, args: Any, kwargs: Any, name: str, change: Any) -> Tensor:
-    """The operator's product of changed operands, without what it adds."""
+    """Return the operator's product of its operands, each changed by `change`, without the term that it adds."""
     new = list(args)
     for i in PRODUCTS[name]:
         new[i] = change(args[i])
@@ -213,7 +221,7 @@ def _product(func: Any, args: Any, kwargs: Any, name: str, change: Any) -> Tenso
 
 
 def product(func: Any, args: Any, kwargs: Any, name: str) -> Tensor:
-    """The operator's product, without what it adds."""
+    """Return the operator's product, without the term that it adds."""
     new = list(args)
     if "convolution" in name or name in ("linear", "mkldnn_linear"):
         if len(new) > 2:
@@ -230,7 +238,7 @@ def _counts(t: Tensor) -> Tensor:
 
 
 def _sizes(name: str, func: Any, args: Any, kwargs: Any, out: Any, length: int) -> list[tuple[Tensor, Tensor]]:
-    """Of each result, the sizes of the terms that it is summed from, added up, and how many additions of them round."""
+    """Return for each result the sum of its terms' sizes, and how many of their additions round."""
     results = _numbers(out)
     found = _terms(name, func, args, kwargs) if args and isinstance(args[0], Tensor) else None
     if found is not None and name in SCANS:
@@ -244,10 +252,11 @@ def _sizes(name: str, func: Any, args: Any, kwargs: Any, out: Any, length: int) 
             return lines
         if name in ("mean", "var", "var_mean"):
             return [(total / count, additions), (lines[0][0] / count, lines[0][1])][: len(results)]
-        return [(t.abs().reshape(total.shape), additions / 2) for t in results[:1]]  # behind a square root
+        return [(t.abs().reshape(total.shape), additions / 2) for t in results[:1]]  # halved by the square root
     if name in PRODUCTS:
         size = _product(func, args, kwargs, name, torch.abs)
-        return [(size, _product(func, args, kwargs, name, _counts))]  # one for each product's own rounding
+        # The number of terms is one more than that of additions: it counts the products' own rounding, too.
+        return [(size, _product(func, args, kwargs, name, _counts))]
     if name in POOLS:
         size, counted = (func(change(args[0]), *args[1:], **kwargs) for change in (torch.abs, _counts))
         return [(size, (counted * length - 1).clamp_min_(0.0))]

@@ -1,6 +1,6 @@
-"""Which of a model's outputs depend on coarse arithmetic, and which on a place that was picked among equal entries.
+"""Which of a model's outputs depend on coarse arithmetic, and which on a place that was picked among entries.
 
-Labels are of memory, not of tensors: what is written through a view counts for the whole. Runs in the reference's process.
+Labels belong to memory, not to tensors: a write through a view counts for the whole. Runs in the reference's process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from .bounds import ROUNDOFF
 from .operator_mode import base_name, is_view
 
-COPIES = {"clone", "_unsafe_view"}  # operators that give out what they are given and are no views
+COPIES = {"clone", "_unsafe_view"}  # operators that return what they are given, but are no views
 # Operators that pick a place among entries.
 PICKS = {
     *("argmax", "argmin", "max", "min", "topk", "kthvalue", "median", "nanmedian", "mode", "cummax", "cummin"),
@@ -29,8 +29,11 @@ PICKS = {
 
 @dataclass(frozen=True)
 class Label:
-    """`u`: the largest unit roundoff among what operators returned on the way. `inner`: the same without what is cast only to be
-    returned, which `cast` is. `picked`: a place among entries took part."""
+    """What is known of the operators that led to a tensor.
+
+    `u`: the largest unit roundoff among their results. `inner`: the same without the last casts, which may be made only to return
+    a result; `cast`: that of these casts. `picked`: whether one of the operators picked a place among entries.
+    """
 
     u: float = 0.0
     inner: float = 0.0
@@ -44,11 +47,11 @@ class Label:
 
 
 class Flow:
-    """Follows the operators of one run, each as it has been called."""
+    """Follows the operators of one run; `follow` takes each after its call."""
 
     def __init__(self) -> None:
         self._labels: dict[int, tuple[StorageWeakRef, Label]] = {}
-        self._everywhere = Label()  # of what cannot be followed: numbers that have left for Python, sparse tensors
+        self._everywhere = Label()  # of what cannot be followed, and so may be anywhere: Python numbers, sparse tensors
 
     def follow(self, func: Any, args: Any, kwargs: Any, results: Iterable[Tensor]) -> None:
         name = base_name(func._schema.name)
@@ -73,14 +76,14 @@ class Flow:
             self._put(t, label)
 
     def of(self, t: Tensor) -> Label | None:
-        """Of a tensor that operators returned; None of one that none did."""
+        """Return the label of a tensor that an operator returned; None for any other."""
         found = self._labels.get(t.untyped_storage()._cdata) if t.layout == torch.strided else None
         return found[1] if found is not None else None
 
     def _put(self, t: Tensor, label: Label) -> None:
-        if t.layout != torch.strided:  # it has no memory of its own to tell it by
+        if t.layout != torch.strided:  # it has no storage by which to recognise it
             self._everywhere = self._everywhere.joined(label)
             return
         storage, before = t.untyped_storage(), self.of(t)
-        # A weak reference keeps the address from being given to another's memory.
+        # A weak reference keeps the address from being reused for another tensor's memory.
         self._labels[storage._cdata] = StorageWeakRef(storage), label.joined(before) if before is not None else label

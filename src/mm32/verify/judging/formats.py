@@ -1,12 +1,12 @@
-"""Whether a candidate's errors are those of a number format: products whose operands have been rounded to fewer bits than fp32's.
+"""Whether a candidate's errors are those of a number format: of products with operands rounded to fewer bits than fp32's.
 
 What rounding the operands of every product to a format does to the output is known: it is computed in float64, for the data at
-hand. An honest kernel's errors come from the order of its sums and have nothing in common with it. So their correlation tells, on
-data of any kind and even where the error is smaller than that of a long sum in fp32; nobody can tell such data from others, for
-they are the script's own. (A matched filter, in the words of signal processing.)
+hand. An honest kernel's errors come from the order of its sums and have nothing in common with this. So the correlation of the
+two tells which of them it is, on data of any kind, even where the error is smaller than that of a long sum in fp32. No candidate
+can tell such data from others, because they are the script's own. (In signal processing this is called a matched filter.)
 
-An honest kernel's errors may have few degrees of freedom that the format's have as well: a scale of all of the output or of one
-row, an offset of a row or a column. These are taken out first. Of what is left each row counts as one sample.
+An honest kernel's errors may have a few degrees of freedom that the format's errors have as well: a scale of all of the output or
+of one row, an offset of a row or a column. These are taken out first. Of what is left, each row counts as one sample.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from torch import Tensor
 from .bounds import widened
 from .rounding import round_to
 
-BITS = 11  # of TF32 and fp16
+BITS = 11  # bits of a significand in TF32 and fp16
 LEAST_ROWS, MOST_ENTRIES = 32, 1 << 24
-# Of what is seen where errors are a format's: their correlation, how many times the format's the error is, and by how many
-# standard deviations the rows agree. One operand of two that is rounded correlates by 0.7, and is half of it.
+# Errors are a format's if they correlate with the format's by CORRELATION or more, the part that both have is SHARE (from, to)
+# times as large as the format's, and the rows agree by DEVIATIONS standard deviations or more. If one operand of two is rounded,
+# the correlation is 0.7, and the part is half of the format's.
 CORRELATION, SHARE, DEVIATIONS = 0.3, (0.2, 2.5), 5.0
-LEFT = 0.25  # of errors, beside what entries have in common, at least: of uniform data, whose mean is no zero, half is left
+# At least this part of the errors must be left when what entries have in common is taken out. Of uniform data, whose mean is not
+# zero, half is left.
+LEFT = 0.25
 
 
 def _pair(t: Tensor, way: Callable[[Tensor], Tensor]) -> Tensor:
@@ -33,7 +36,7 @@ def _pair(t: Tensor, way: Callable[[Tensor], Tensor]) -> Tensor:
     return high + round_to(t - high, 8, way)
 
 
-# How operands are rounded, by what is said of it.
+# How operands are rounded, by the name that the reason gives it.
 FORMATS: dict[str, Callable[[Tensor], Tensor]] = {
     "pairs of bfloat16": lambda t: _pair(t, torch.round),
     "pairs of truncated bfloat16": lambda t: _pair(t, torch.trunc),
@@ -43,7 +46,7 @@ FORMATS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _rows(t: Tensor) -> Tensor:
-    """Entries as rows of the last axis; of a vector, and of long rows where there are few, pieces of them."""
+    """Return entries as rows along the last axis; a vector, and rows that are few and long, in pieces."""
     count = t.shape[-1] if t.dim() > 1 else 1
     if t.numel() // max(1, count) >= LEAST_ROWS:
         return widened(t).reshape(-1, count)
@@ -52,7 +55,7 @@ def _rows(t: Tensor) -> Tensor:
 
 
 def _without_common(t: Tensor, like: Tensor) -> Tensor:
-    """Errors without what all entries, those of a row, or those of a column have in common."""
+    """Return errors without what all entries, those of a row, or those of a column have in common."""
     size = like.square().sum()
     t = t - like * ((t * like).sum() / size if float(size) else 0.0)
     if t.shape[1] >= 4:
@@ -63,8 +66,10 @@ def _without_common(t: Tensor, like: Tensor) -> Tensor:
 
 
 def _agreement(got: Tensor, exact: Tensor, rough: Tensor) -> tuple[float, float]:
-    """The correlation of the errors of two outputs, and how large those of `got` are that both have, as a part of those of
-    `rough`; zeros where it may be chance."""
+    """Return the correlation of the errors of two outputs, and the part of the errors of `got` that both outputs have.
+
+    That part is relative to the errors of `rough`. Both numbers are 0 where agreement may be chance.
+    """
     if got.numel() > MOST_ENTRIES or not got.numel() or got.is_complex():
         return 0.0, 0.0
     x = _rows(exact)
@@ -85,13 +90,13 @@ def _agreement(got: Tensor, exact: Tensor, rough: Tensor) -> tuple[float, float]
 
 
 def resembles(got: Tensor, exact: Tensor, rough: Tensor) -> bool:
-    """Whether the errors of `got` are mostly those of `rough`, the output in a number format."""
-    # What has twice its bytes may have come on the card where `got` came by the host.
+    """Return whether the errors of `got` are mostly those of `rough`, the output in a number format."""
+    # The float64 outputs, which have twice the bytes, may have come on the card where `got` came by the host.
     correlation, share = _agreement(got, exact.to(got.device), rough.to(got.device))
     return correlation >= CORRELATION and SHARE[0] <= share <= SHARE[1]
 
 
 def shared(got: Tensor, exact: Tensor, other: Tensor) -> float:
-    """The part of the errors of `got` that `other`, computed from the same numbers in another order, has as well."""
+    """Return the part of the errors of `got` that `other`, computed from the same numbers in another order, has as well."""
     correlation, _ = _agreement(got, exact, other)
     return math.sqrt(correlation) if correlation >= CORRELATION else 0.0

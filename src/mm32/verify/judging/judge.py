@@ -1,22 +1,25 @@
 """Same or different: one output against its truth. Pure functions of tensors and numbers.
 
-The rule (docs/same.md has the measurements behind it). With u the unit roundoff of the output's dtype, K the
-number of terms that are summed, C64 the float64 truth, G the gauge of errors and the errors
+The rule (docs/same.md has the measurements behind it). Let u be the unit roundoff of the output's dtype, K the
+number of terms that are summed, C64 the float64 truth, and G the gauge of errors. The two errors are
 
     normwise       ||C - C64|| / ||C64||
     componentwise  max |C - C64| / (u G)
 
-an output is the same as the reference's if it has NaN and Inf exactly where the reference has them and both errors are at most
+An output is the same as the reference's if it has NaN and Inf where the reference has them (odd_values.py has the exceptions)
+and both errors are at most
 
     normwise       max(sqrt(K) / 2, 8) u max(1, ||G|| / (sqrt(K) ||C64||))
     componentwise  max(2 sqrt(K), 32)
 
-or three times what a perturbed run has (rounding.py; normwise, of more than MANY_ENTRIES no more than OWN_ERROR_FACTOR times
-the reference's own error), or four times what the reference itself has, whichever is more. The reference's own errors count
-up to OWN_ERROR_CAP times the first two: beyond that it is not rounding that they show, and there is no verdict. For a product
-with an epilogue, G is |A||B| + |bias|, and no run is perturbed; else G is |C64| + rms(C64), without the last factor. Where
-the reference rounds nothing at all (a maximum, a sort), they are u and 2. In fp16 and bf16 the first two numbers are 2 u (and
-sqrt(K) / 2 of fp32, in which sums are kept) and 8.
+or three times the error of a perturbed run (rounding.py; more for a probe's steep data, bounds.py), or four times the
+reference's own error, whichever is the largest.
+For more than MANY_ENTRIES entries, the perturbed run counts normwise up to OWN_ERROR_FACTOR times the reference's own error.
+Four times the reference's own error counts up to OWN_ERROR_CAP times the larger of the other two bounds: an error beyond that
+is not due to rounding, and there is no verdict. For a product with an epilogue, G is |A||B| + |bias|, and no run is
+perturbed; otherwise G is |C64| + rms(C64), and the last normwise factor is left out. Where the reference rounds nothing at all
+(a maximum, a sort), the bounds are u and 2. In fp16 and bf16 the floors are 2 u and 8 instead of 8 u and 32, and the terms
+with sqrt(K) are those of fp32, in which sums are kept.
 Every comparison is written `not (error <= bound)`, so that NaN never passes.
 """
 
@@ -40,39 +43,45 @@ from .odd_values import decided, difference, first_place, settled
 from .pieces import equal as all_equal
 from .pieces import finite, over
 
-FLIPS_FACTOR = 4  # how many times as many integers may change as in a perturbed run, and how many times as far
-# Integers mean sizes, not places, if none of so many that changed moved by more than this part of their range.
+# FLIPS_FACTOR times as many integers may change as in a perturbed run, and each by FLIPS_FACTOR times as much.
+FLIPS_FACTOR = 4
+# Integers are taken for sizes, not for places, if at least ORDINAL_CHANGES of them change in a perturbed run and none of these
+# moves by more than ORDINAL_SHARE of their range.
 ORDINAL_CHANGES = 8
 ORDINAL_SHARE = 1 / 64
-MANY_ROWS = 256  # of a column, in which its error in the reference's result alone says what rounding makes of it
-# How many times the whole's bound a column may be off, where a perturbed run tells of the column too how many times what it
-# does there, and how many times the reference's own error there.
+# From so many rows on, the reference's own error in a column is enough to tell what rounding does there.
+MANY_ROWS = 256
+# A column's error may be COLUMN_FACTOR times the whole's bound (PERTURBED_COLUMN_FACTOR times where the error that a perturbed
+# run has in the column is known too), or OWN_COLUMN_FACTOR times the reference's own error there.
 COLUMN_FACTOR = 64.0
 PERTURBED_COLUMN_FACTOR = 8.0
 OWN_COLUMN_FACTOR = 32.0
-# Columns that are put side by side. More may be places, over which a Fourier transform spreads its errors.
+# The most columns that are taken for separate quantities put side by side. More columns may be places, over which a Fourier
+# transform spreads its errors.
 MOST_PARTS = 16
 PARTS_OF_COMPLEX = ("its real part", "its imaginary part")
-MIN_ROW_ENTRIES = 8  # entries of a row that is judged by itself
-COUNTED_SHARE = 2.0**-20  # of the largest column, or entry: smaller ones are not judged by themselves
-# Small entries, where the reference is right to so much of each: no more than this share of all may be wrong.
+MIN_ROW_ENTRIES = 8  # the fewest entries of a row that is judged by itself
+COUNTED_SHARE = 2.0**-20  # entries, rows and columns below this part of the largest are not judged by themselves
+# An entry is lost if it is off by more than half of itself where the reference's relative error is at most SMALL_ERROR. At most
+# SMALL_SHARE of all entries may be lost, and at most SMALL_SHARE of those of one size may be wrong.
 SMALL_ERROR = 2.0**-10
 SMALL_SHARE = 1 / 256
-SIZE_BOUND = 16.0  # u of the whole's size that each of the entries of one size may be off
-# The same of all entries of a row or a column, by a Fourier transform along others: its errors are of its input's size, which a
-# filter may make several times smaller.
+SIZE_BOUND = 16.0  # how many u of the whole's root mean square any entry of a group of one size may be off
+# How many u of the whole's root mean square all entries of a row or a column may be off: a Fourier transform along another axis
+# has errors in proportion to its input, and a filter may make its output several times smaller than that.
 PLACE_BOUND = 32.0
-MIN_WRONG_OF_SIZE = 2  # how many of them are wrong at least
-SMALLEST_SIZE = 2.0**-100  # far above where fp32's bits become fewer
-DECIDED_BY_ROUNDING = 0.25  # of its size a perturbed run moves an output, of which rounding then decides single entries
+MIN_WRONG_OF_SIZE = 2  # the fewest wrong entries of one size that make an output different
+SMALLEST_SIZE = 2.0**-100  # smaller entries do not count as lost; this is far above where fp32 numbers have fewer bits
+# If a perturbed run moves an output by more than this part of its size, rounding decides what single entries are.
+DECIDED_BY_ROUNDING = 0.25
 
 
 @dataclass
 class Judgement:
     """The outcome of comparing one output with its truth.
 
-    `measured`: errors were measured, which takes equal shapes and types of floating point. `leaf`: which of the output's
-    tensors the reason speaks of.
+    `measured`: whether errors were measured; this needs equal shapes and dtypes, and floating point. `leaf`: the number of the
+    output's tensor that `reason` is about.
     """
 
     same: bool = True
@@ -84,20 +93,23 @@ class Judgement:
     leaf: int = 0
 
     def closeness(self) -> float:
-        """The larger of the two ratios error : bound; above 1 a bound is exceeded."""
+        """Return the larger of the two ratios error : bound; above 1 a bound is exceeded."""
         errors, bounds = self.errors, self.bounds
         return closeness_of([(errors.normwise, bounds.normwise), (errors.componentwise, bounds.componentwise)])
 
 
 def shape_of(value: Any) -> str:
-    """A tensor as its shape and dtype; any other value as itself, on one line."""
+    """Return a tensor's shape and dtype as text; any other value as its repr, on one line."""
     if isinstance(value, Tensor):
         return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
     return one_line(repr(value), 80)
 
 
 def judge(got: Any, truths: Sequence[Truth]) -> Judgement:
-    """Compare a whole output with the truth of every tensor in it. The first that differs, or else the closest to its bound."""
+    """Compare a whole output with the truth of every tensor in it.
+
+    Return the judgement of the first tensor that differs, or else of the one that is closest to its bound.
+    """
     found = leaves(got)
     if [path for path, _ in found] != [truth.path for truth in truths]:
         expected = ", ".join(f"{t.path} {shape_of(t.reference)}" for t in truths[:8])
@@ -141,7 +153,7 @@ def judge_leaf(got: Any, truth: Truth) -> Judgement:
     if (sure := truth.without_ties()) is not truth:
         assert truth.loose is not None
         got, truth = without(got, truth.exact, truth.loose).to(got.dtype), sure
-    equal = all_equal(got, reference)  # then there is no NaN, and its errors are the reference's own
+    equal = all_equal(got, reference)  # if so, it has no NaN, and its errors are the reference's own
     reason = (
         ""
         if equal or (truth.finite() and finite(got))
@@ -158,8 +170,11 @@ def judge_leaf(got: Any, truth: Truth) -> Judgement:
 
 
 def _judge_codes(got: Tensor, truth: Truth, flips: int) -> Judgement:
-    """Of integers that may be the place of any of several equal entries: whether a negative one, such as the -1 of what has no
-    place, is where the reference has it. `flips`: how many of all integers rounding may change."""
+    """Judge integers that may each be the place of any of several equal entries, so that only negative ones can be compared.
+
+    A negative integer, such as a -1 for what has no place, must stand where the reference has it. `flips`: how many of all
+    integers rounding may change.
+    """
     reference = truth.reference
     codes = reference[reference < 0].unique() if reference.dtype.is_signed else reference[:0]
     if codes.numel() != 1 or not bool((reference >= 0).any()):
@@ -172,7 +187,10 @@ def _judge_codes(got: Tensor, truth: Truth, flips: int) -> Judgement:
 
 
 def _judge_steps(got: Tensor, truth: Truth) -> Judgement:
-    """Of integers that may change: how far. A number that is rounded to one moves a little, the place of a maximum anywhere."""
+    """Judge how far integers moved that rounding may change.
+
+    A number that is rounded to an integer moves a little; the place of a maximum may move anywhere.
+    """
     reference = truth.reference
     if truth.flips < ORDINAL_CHANGES or truth.step == 0 or reference.dtype == torch.bool:
         return Judgement()
@@ -215,15 +233,20 @@ def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False
 
 
 def _has_parts(truth: Truth) -> bool:
-    """Whether parts of an output are judged by themselves: by a float64 truth of all of it, where no gauge tells of rounding."""
+    """Return whether parts of an output are judged by themselves.
+
+    This needs a float64 truth of all of it, no gauge (which says for each entry what rounding does), and some rounding.
+    """
     return isinstance(truth.exact, Tensor) and truth.gauge is None and not truth.picked
 
 
 def _judge_small(got: Tensor, truth: Truth) -> str:
-    """What is said of small entries that are lost in bulk, as where an exponential is cut off; empty if none are. The bounds,
-    parts of the whole's size, leave room for it. Lost is an entry that is off by more than half of itself, where the reference's
-    is right to ten bits: an honest sum is hundreds of times less accurate than the reference's nowhere. Not so of angles,
-    say, whose sign rounding decides."""
+    """Return what is wrong if many small entries are lost, as where an exponential is cut off; empty if they are not.
+
+    The other bounds are parts of the whole's size, which leaves room for this. An entry is lost if it is off by more than half of
+    itself where the reference is right to ten bits: no honest sum is hundreds of times less accurate than the reference's.
+    Outputs whose sign rounding decides, such as angles, are left out.
+    """
     exact, own = truth.exact, truth.reference
     if (
         not _has_parts(truth)
@@ -254,8 +277,11 @@ def _judge_small(got: Tensor, truth: Truth) -> str:
 
 
 def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
-    """Which entry is wrong by itself, where there are so few that perturbed runs tell of each what rounding makes of it: a small
-    statistic beside a large one, which decides the errors of the whole. Empty if none is."""
+    """Return which entry is wrong by itself; empty if none is.
+
+    This is for outputs of so few entries that perturbed runs tell for each what rounding does to it. It finds a wrong small
+    statistic beside a large one, which decides the errors of the whole.
+    """
     exact = truth.exact
     if (
         not _has_parts(truth)
@@ -281,15 +307,18 @@ def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
 
 
 def _judge_sizes(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
-    """Which entries are wrong among those of about their own size, where that is small beside others: the tails of probabilities,
-    say. Empty if none are. An entry is wrong if its error exceeds three bounds: COLUMN_FACTOR times the whole's, relative to the
-    entry; OWN_COLUMN_FACTOR times the errors of the reference and of a perturbed run at about this size; and SIZE_BOUND u of the
-    whole's size, which a Fourier transform may reach. Of each size one entry in 256 may be wrong, and one in any case."""
+    """Return which entries are wrong among those of about one size, such as the tails of probabilities; empty if none are.
+
+    An entry is wrong if its error exceeds its own size times the larger of two numbers, plus SIZE_BOUND u of the whole's root
+    mean square, which a Fourier transform may be off. The two numbers are COLUMN_FACTOR times the whole's bound, and
+    OWN_COLUMN_FACTOR times the relative error of the reference or of a perturbed run, whichever is larger, at about this size.
+    Of each size one entry in 256 may be wrong, and one in any case.
+    """
     exact, own = truth.exact, truth.reference
     if not _has_parts(truth) or truth.extreme or truth.u != U32 or (truth.noise is not None and not truth.sizes):
         return ""
     if errors.componentwise <= SIZE_BOUND or not (truth.finite() and finite(exact)):
-        return ""  # no entry is off by so much of the whole's size
+        return ""  # every entry is within SIZE_BOUND u of the whole's size and its own
     if truth.own_sizes is None:
         truth.own_sizes = sizes.relative(own, exact)
     usual = [max(pair) for pair in zip(truth.own_sizes, truth.sizes or truth.own_sizes, strict=True)]
@@ -306,9 +335,12 @@ def _judge_sizes(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> s
 
 
 def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
-    """Which column is wrong by itself, where there are few: one of small numbers beside one of large ones, which decide the
-    errors of the whole. Empty if none is. Its error in the reference's result stands for what rounding makes of it, and, of a
-    column of few rows, in which that may be little by chance, its error in a perturbed run beside it."""
+    """Return which column is wrong by itself, where there are few columns; empty if none is.
+
+    It finds a wrong column of small numbers beside one of large numbers, which decide the errors of the whole. The reference's
+    error in the column says what rounding does there. In a column of few rows that error may be small by chance, so the error of
+    a perturbed run counts beside it.
+    """
     exact = truth.exact
     if not _has_parts(truth):
         return ""
@@ -320,9 +352,12 @@ def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) ->
 
 
 def _judge_rows(got: Tensor, truth: Truth, bounds: Errors) -> str:
-    """Which row is wrong by itself, of data of which few rows are unlike the others; empty if none is. A row is what the last
-    axis runs over. Its error may be what columns' may be: so many times the whole's bound or the reference's own there, and as
-    many u of the size of the rows beside it, along any axis, as a Fourier transform over rows may reach."""
+    """Return which row is wrong by itself, for data in which a few rows are unlike the others; empty if none is.
+
+    A row runs along the last axis. Its error may be as large as a column's: COLUMN_FACTOR times the whole's bound,
+    OWN_COLUMN_FACTOR times the reference's own error there, or PLACE_BOUND u of the size of the rows beside it along any axis,
+    which a Fourier transform over rows may be off.
+    """
     exact = truth.exact
     if not truth.by_row or not _has_parts(truth) or truth.u != U32 or got.is_complex() or got.dim() < 2:
         return ""
@@ -344,13 +379,13 @@ def _judge_rows(got: Tensor, truth: Truth, bounds: Errors) -> str:
 
 
 def _beside(size: Tensor) -> Tensor:
-    """Of each row, the root mean square of the norms of those beside it, along the axis where that is the largest."""
+    """Return for each row the root mean square of the norms of the rows beside it, along the axis where this is the largest."""
     means = [size.square().mean(axis, keepdim=True).expand_as(size) for axis in range(size.dim())]
     return torch.stack(means).amax(0).sqrt()
 
 
 def _judge_imaginary(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
-    """Which of the real and the imaginary parts is wrong by itself: as two columns. Empty if none is."""
+    """Judge the real and the imaginary parts as two columns, and return which is wrong by itself; empty if neither is."""
     exact = truth.exact
     if not got.is_complex() or not _has_parts(truth) or truth.extreme or got.numel() < MANY_ROWS:
         return ""
@@ -363,7 +398,7 @@ def _judge_imaginary(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) 
 
 
 def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis: int, names: Sequence[str] = ()) -> str:
-    """`names`: of the columns."""
+    """Return which column along `axis` is wrong by itself; empty if none is. `names`: what the columns are called."""
     columns = got.shape[axis]
     x = widened(truth.exact)
     if axis not in truth.columns:
@@ -397,7 +432,7 @@ def as_tensors(got: float, truth: Truth) -> tuple[Tensor, Truth]:
     def wide(x: Any) -> Tensor:
         try:
             return torch.tensor(float(x), dtype=torch.float32)
-        except OverflowError:  # an int that no float holds
+        except OverflowError:  # an int that is too large for a float
             return torch.tensor(math.inf if x > 0 else -math.inf, dtype=torch.float32)
 
     exact = wide(truth.exact).double() if isinstance(truth.exact, (int, float)) else None
@@ -432,7 +467,7 @@ def _judge_relative(got: Tensor, truth: Truth, reason: str) -> Judgement:
 
 
 def same_bits(a: Any, b: Any) -> bool:
-    """Whether two trees hold the same bits, NaN included."""
+    """Return whether two trees hold the same bits, NaN included."""
     left, right = leaves(a), leaves(b)
     if [path for path, _ in left] != [path for path, _ in right]:
         return False

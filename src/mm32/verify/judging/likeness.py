@@ -1,4 +1,4 @@
-"""Whether a candidate's errors are those of a number format in its products, and how many bits they say that it computes with."""
+"""Whether a candidate's errors are those of a number format in its products, and how many bits of arithmetic they show."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ..processes.process import WorkerProcess
     from .truth import TruthSource
 
-FINE = 4  # u: an error that says nothing of the bits of the arithmetic
-# u: so large an error of a product may be the same in every order of its sums; that of three fp16 products is 2 to 9.
+FINE = 4  # an error of up to so many u says nothing about the bits of the arithmetic
+# At most so many u of a product's error may be the same in every order of its sums. The error of three fp16 products is 2 to 9 u.
 ORDERED = 16.0
-# An error below so many u, of a product or any model, is looked into no further; and how many times as far off the output in a
-# number format may be, at most, for the candidate's errors to be of this format.
+# An error of at most LEAST_ERROR u, of a product or any model, is not compared with number formats. For the candidate's errors
+# to be those of a format, the output in this format may be off by at most FAR_OFF times as much as the candidate's.
 LEAST_ERROR, FAR_OFF = 8.0, 5.0
 NO_LIKENESS = "errors of fp32 sums, in whatever order, do not resemble these"
 
@@ -34,10 +34,10 @@ class Likeness:
 
     def __init__(self, reference: WorkerProcess, truth: TruthSource):
         self.reference, self.truth = reference, truth
-        self.own_bits: list[float] = []  # that its errors show, by each trial
-        self.formats = list(FORMATS)  # that its errors in all trials may be those of
-        self.timed: Counter[str] = Counter()  # of how many outputs of timed calls they may be
-        self.first_error: Tensor | None = None  # of a product's first trial, where sums or low precision make it large
+        self.own_bits: list[float] = []  # how many bits its errors show, for each trial
+        self.formats = list(FORMATS)  # formats that its errors in all trials so far resemble
+        self.timed: Counter[str] = Counter()  # by format, in how many outputs of timed calls its errors resemble it
+        self.first_error: Tensor | None = None  # of a product's first trial, if sums or low precision make it large
 
     def keep_first(self, got: Any, truths: list[Truth], result: Judgement) -> None:
         """Keep the error of a product's first trial, if it is large."""
@@ -45,14 +45,13 @@ class Likeness:
             self.first_error = torch.sub(got, truths[0].exact).float() if _is_fp32(truths[0]) else None
 
     def count_bits(self, result: Judgement) -> None:
-        """How many bits the candidate's errors on the script's own data say that it computes with, sums' rounding included."""
+        """Note how many bits the candidate's errors on the script's own data show, the rounding of sums included."""
         error, own = result.errors.normwise, result.reference.normwise
         if result.measured and 0 <= error < math.inf:
             self.own_bits.append(24.0 if error <= max(4 * own, FINE * U32) else -math.log2(error))
 
     def of_trial(self, got: Any, truths: list[Truth], result: Judgement, seed: int, number: int) -> str:
-        """What is said of a candidate whose errors in the first two trials are those of a number format in its products; empty
-        if they are not."""
+        """Return what is wrong if the errors in the first two trials are those of a number format in products; else empty."""
         self.formats = self._alike(got, truths, result, seed, self.formats) if number < 2 else []
         if number == 0 or not self.formats:
             return ""
@@ -62,7 +61,7 @@ class Likeness:
         )
 
     def of_timed_call(self, got: Any, truths: list[Truth], result: Judgement, seed: int, of: int) -> str:
-        """The same of an output of a timed call, on data of the script's own; `of`: how many such outputs there are to judge."""
+        """Return the same for an output of a timed call, on the script's own data; `of`: how many such outputs are judged."""
         for name in self._alike(got, truths, result, seed, list(FORMATS)):
             self.timed[name] += 1
             if self.timed[name] >= min(2, of):
@@ -73,8 +72,10 @@ class Likeness:
         return ""
 
     def _alike(self, got: Any, truths: list[Truth], result: Judgement, seed: int, formats: Sequence[str]) -> list[str]:
-        """Of some number formats those that the candidate's errors resemble, for the data that the reference has now. Where they
-        are hardly larger than the reference's own, none is looked for."""
+        """Return those of `formats` that the candidate's errors resemble, for the data that the reference has now.
+
+        Nothing is looked for if the errors are hardly larger than the reference's own.
+        """
         error = result.errors.normwise
         if not result.measured or not (error > max(2 * result.reference.normwise, LEAST_ERROR * U32)):
             return []
@@ -90,7 +91,7 @@ class Likeness:
                 break  # it does not run in float64, or there is no memory for another run
             apart = reply.header.get("apart") or 0.0
             if not apart or apart > FAR_OFF * error:
-                break  # coarser ones are further off still
+                break  # the formats that follow are coarser, and further off still
             parts = zip(leaves(got), truths, leaves(reply.value), strict=True)
             if any(_is_fp32(truth) and resembles(one, truth.exact, rough) for (_, one), truth, (_, rough) in parts):
                 alike.append(name)
@@ -98,6 +99,6 @@ class Likeness:
 
 
 def _is_fp32(truth: Truth) -> bool:
-    """Whether all of a tensor of fp32 has a float64 truth."""
+    """Return whether the tensor is fp32 and all of it has a float64 truth."""
     found = isinstance(truth.exact, Tensor) and isinstance(truth.reference, Tensor) and truth.rows is None
     return found and truth.reference.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""NaN and Inf of an output beside the reference's, and where either of two answers is right. Pure functions of tensors."""
+"""NaN and Inf of an output compared with the reference's, and where either of two answers is right. Pure functions of tensors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ SPREAD_HINT = (
 
 
 def settled(got: Tensor, truth: Truth) -> Tensor:
-    """`got` with the reference's numbers where a NaN is allowed: in what has been seen to be NaN (Truth.spread), and where the
-    output does not depend on the NaN of the inputs, if that is right (Truth.spreads). And where it does depend on it, and the
-    reference's are numbers by comparisons (Truth.compares): those of a rank by sorting are others than those by counting."""
+    """Return `got` with the reference's numbers in place of answers that are allowed as well.
+
+    A NaN is allowed in entries that have been seen to be NaN (Truth.spread) and, with Truth.spreads, in entries that do not
+    depend on the NaN of the inputs. Any value is allowed in entries that do depend on it where the reference has a number that
+    comes of comparisons (Truth.compares): a rank by sorting is another number than one by counting.
+    """
     if got.shape != truth.reference.shape or got.dtype != truth.reference.dtype:
         return got
     if truth.spread is not None:
@@ -31,19 +34,19 @@ def settled(got: Tensor, truth: Truth) -> Tensor:
     if truth.free is None:
         return got
     independent, finite = truth.free[0].to(got.device), truth.reference.isfinite()
-    if truth.compares and not truth.either:  # an Inf leads to numbers by more than comparisons
+    if truth.compares and not truth.either:  # an Inf (`either`) can lead to a number without a comparison
         got = torch.where(~independent & finite, truth.reference, got)
     return torch.where(independent & got.isnan() & finite, truth.reference, got) if truth.spreads else got
 
 
 def decided(got: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
-    """`got` and the reference's result, with the entries equal in which either of two answers is right: those that the
-    reference's own run makes NaN or Inf of, and its float64 run something else.
+    """Return `got` and the reference's result, with entries made equal where either of two answers is right.
 
-    torch's GELU of Inf is NaN in fp32 on some processors and Inf in float64: any value that is not finite is right there. Where
-    the float64 run is finite, the reference's algorithm has spread a NaN further than it has to (a convolution by tiles, say):
-    right is what the reference has, or a number as near to the truth as any other entry has to be. Where the reference is finite
-    and its float64 run is not (attention in one kernel may give 0 for a row of NaN), NaN or Inf as in the float64 run is right.
+    These are entries where the reference's own run and its float64 run differ in NaN and Inf. torch's GELU of Inf is NaN in fp32
+    on some processors and Inf in float64: any value that is not finite is right there. Where the float64 run is finite, the
+    reference's algorithm has spread a NaN further than it has to (a convolution by tiles, say): right is what the reference has,
+    or a number as near to the truth as any other entry has to be. Where the reference is finite and its float64 run is not
+    (attention in one kernel may give 0 for a row of NaN), NaN or Inf as in the float64 run is right.
     """
     reference, exact = truth.reference, truth.exact
     if truth.free is not None:
@@ -80,7 +83,7 @@ def decided(got: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
 
 
 def further(got: Tensor, reference: Tensor) -> tuple[int, int, int]:
-    """How many entries are NaN in `got` and infinite in the reference, NaN and finite, finite in both."""
+    """Count the entries that are NaN in `got` and infinite in the reference, NaN and finite, and finite in both."""
     if got.shape != reference.shape or not (got.is_floating_point() or got.is_complex()):
         return 0, 0, 0
     finite, nan = reference.isfinite(), got.isnan()
@@ -97,9 +100,11 @@ def odd_entries(t: Tensor) -> int:
 
 
 def difference(got: Tensor, reference: Tensor, name: str, independent: Tensor | None = None) -> str:
-    """How NaN, +Inf and -Inf of `got` are in other places than those of `reference`; empty if they are in the same. A complex
-    number is infinite if either of its parts is, and NaN if either is and it is not infinite.
-    `independent`: entries that do not depend on what is NaN or infinite in the inputs, if that is known."""
+    """Return how NaN, +Inf and -Inf of `got` are in other places than those of `reference`; empty if they are in the same.
+
+    A complex number is infinite if either of its parts is; it is NaN if either part is and it is not infinite. `independent`:
+    entries that do not depend on what is NaN or infinite in the inputs, if these are known.
+    """
     got, reference = got.detach(), reference.detach()
     if got.is_complex():
         infinite = got.isinf(), reference.isinf()

@@ -1,7 +1,7 @@
-"""The base of the modes that see every operator of a model: torch's, without an import of its compiler; and what they ask of one.
+"""The base of the modes that see every operator of a model: torch's own, without importing its compiler; and questions about one.
 
-torch hides each such mode from its compiler, dynamo, and imports it to do so: over a second in every verification, of a module
-that most references never use. Here the mode is hidden where dynamo has been imported, and nothing has to be where it has not.
+torch hides each such mode from its compiler, dynamo, and imports dynamo to do so. That takes over a second in every verification,
+for a module that most references never use. Here the mode is hidden if dynamo has been imported; otherwise nothing has to be.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 @functools.cache
 def is_view(func: Any) -> bool:
-    """Whether an operator gives out memory that it was given, unchanged."""
+    """Return whether an operator returns memory that it was given, unchanged."""
     return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
 
 
 @functools.cache
 def operator(func: Any) -> str:
-    """The operator's name without its namespace; of an in-place one without the underscore behind."""
+    """Return the operator's name without its namespace, and without the trailing underscore of an in-place operator."""
     name: str = func._schema.name.split("::")[-1]
     return name.rstrip("_") if name.endswith("_") and not name.endswith("__") else name
 
 
 @functools.cache
 def is_composite(func: Any) -> bool:
-    """Whether torch has the operator as a sequence of others, for every device."""
+    """Return whether torch implements the operator as a sequence of others, for every device."""
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
 @functools.cache
 def draws(func: Any) -> bool:
-    """Whether an operator takes numbers from a generator."""
+    """Return whether an operator takes numbers from a generator."""
     return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 
 def arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """A call's arguments by the names of the operator's schema, defaults among them."""
+    """Return a call's arguments by the names of the operator's schema, with its defaults."""
     given = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
     given.update(zip([a.name for a in func._schema.arguments], args))  # noqa: B905 - defaults fill up
     given.update(kwargs)
@@ -48,16 +48,16 @@ def arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
 
 
 def base_name(name: str) -> str:
-    """A schema's name without the library's, and without the underscore of an operator that works in place."""
+    """Return a schema's name without its namespace, and without trailing underscores, such as an in-place operator's."""
     return name.split("::")[-1].rstrip("_")
 
 
 class Mode(TorchDispatchMode):
-    """A TorchDispatchMode; see above."""
+    """A TorchDispatchMode that does not import dynamo; see the module's docstring."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """torch asks this before it hides the mode itself. Where it does not ask, the import is made after all."""
+        """Return False, so that torch does not hide the mode itself. A torch that does not ask this imports dynamo after all."""
         return False
 
     def __init_subclass__(cls, **options: Any) -> None:

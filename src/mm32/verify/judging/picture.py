@@ -1,8 +1,9 @@
-"""Where an output is off and by how much, small enough to keep: for the HTML report, of outputs of any size.
+"""Where an output is off and by how much, small enough to keep for the HTML report, for outputs of any size.
 
-Of each tensor a map of at most 128 x 128 cells, the worst entry of each, and the distribution of the errors of the candidate
-and of the reference, in bins of powers of two. An error is told as a ratio to what the rule (judge.py) allows there: 1 is the
-bound. Only the trusted side's tensors and numbers come in; of the candidate's there are the entries alone.
+Each tensor gets a map of at most 128 x 128 cells (1 x 512 for a vector), each with its worst entry, and the distribution of the
+errors of the candidate and of the reference, in bins of powers of two. An error is given as its ratio to what the rule (judge.py)
+allows there, so 1 is the bound. Only the trusted side's tensors and numbers are used; from the candidate come only the entries of
+its output.
 """
 
 from __future__ import annotations
@@ -21,23 +22,24 @@ from .judge import Judgement, as_tensors
 from .odd_values import decided
 from .pieces import size_of_pieces
 
-SIDE = 128  # cells of a map in each direction
-STRIP = 512  # cells of the map of a vector
-OUTPUTS = 8  # tensors of one output that are drawn
-WHOLE = 1 << 20  # entries up to which the reference's errors are all counted; of more, those of one part in eight
-# A cell's code: 0 no error; BOUND + n a worst ratio of at most 2^(n / STEPS); DIFFERS.
+SIDE = 128  # the most cells of a map in each direction
+STRIP = 512  # the most cells of the map of a vector
+OUTPUTS = 8  # the most tensors of one output that are drawn
+WHOLE = 1 << 20  # up to so many entries, all the reference's errors are counted; of more, those of one part in eight
+# A cell's code is 0 for no error, BOUND + n for a worst ratio of at most 2^(n / STEPS), or DIFFERS.
 STEPS = 4
 BOUND = 128
-DIFFERS = 255  # NaN or Inf in another place than the reference's, or not equal where every value must be
-# Exponents of the histogram's first and last bin; a bin e has ratios above 2^(e-1), up to 2^e.
+DIFFERS = 255  # NaN or Inf in another place than the reference's, or a value that differs where all must be equal
+# Exponents of the histogram's first and last bin; bin e holds the ratios above 2^(e-1), up to 2^e.
 LOWEST, HIGHEST = -32, 32
 
 
 def paint(got: Any, truths: list[Truth], judgement: Judgement, of: str) -> dict[str, Any]:
-    """The pictures of an output that `judge` has judged. `of` names it: "trial 1".
+    """Draw the pictures of an output that `judge` has judged. `of` names the output: "trial 1".
 
-    Returns "of", "same", "outputs" and "left_out", a count of tensors that are not drawn. Each of "outputs" has "path", "shape",
-    "dtype", and either "why_not" or what `_drawn` makes. None where the output is built differently from the reference's.
+    Returns "of", "same", "outputs" and "left_out", the number of tensors that are not drawn. Each of "outputs" has "path",
+    "shape", "dtype", and either "why_not" or what `_drawn` returns. "outputs" is empty where the output is built differently
+    from the reference's.
     """
     made: dict[str, Any] = {"of": of, "same": judgement.same, "outputs": [], "left_out": 0}
     if [path for path, _ in leaves(got)] != [truth.path for truth in truths]:
@@ -71,14 +73,17 @@ def _output(got: Any, truth: Truth, judgement: Judgement | None) -> dict[str, An
 
 
 def _drawn(got: Tensor, truth: Truth, judgement: Judgement | None) -> dict[str, Any]:
-    """The picture of one tensor.
+    """Draw the picture of one tensor.
 
-    "entries", "wrong" (beyond the bound), "odd" (NaN or Inf in the wrong place, or unequal where it must be equal): counts.
-    "truth": "float64" or "reference". "against": which bound is 1: "componentwise" and its value "bound", "normwise" where
-    only the whole is beyond its bound, "relative" or "equality". "split": the first so many axes are the map's rows.
-    "cell": rows and columns of a cell. "cells": rows and columns of the map. "map": codes, row by row, in base64.
-    "largest": the worst ratio. "histogram": "lowest", the exponent of the first bin, and of "candidate" and "reference" (null
-    where it is the truth itself; of a sample where there are many entries) the counts of "bins" and of entries that are "exact".
+    Returns:
+    - "entries", "wrong" (beyond the bound) and "odd" (NaN or Inf in the wrong place, or unequal where all must be equal): counts;
+    - "truth": what errors are measured from, "float64" or "reference";
+    - "against": which bound is 1, "componentwise", "normwise" (where only the whole is beyond its bound), "relative" or
+      "equality"; "bound": the bound's value;
+    - "split": how many of the first axes are the map's rows; "cell": rows and columns of a cell; "cells": rows and columns of
+      the map; "map": the cells' codes, row by row, in base64; "largest": the worst ratio;
+    - "histogram": "lowest", the exponent of the first bin, and for "candidate" and "reference" the counts of "bins" and of
+      entries that are "exact". "reference" is null where it is the truth itself, and counts a sample of many entries.
     """
     measure = _Measure(truth, judgement)
     if not math.isfinite(measure.scale):
@@ -122,7 +127,10 @@ def _drawn(got: Tensor, truth: Truth, judgement: Judgement | None) -> dict[str, 
 
 
 def view(shape: list[int]) -> tuple[int, int, int]:
-    """A tensor as a matrix: rows, columns, and how many of its first axes are the rows. As square as can be; vectors: one row."""
+    """Return a shape as a matrix's: rows, columns, and how many of the first axes are its rows.
+
+    The matrix is as square as possible; a vector is one row.
+    """
     if sum(size > 1 for size in shape) < 2:
         return 1, math.prod(shape), 0
     splits = range(1, len(shape))
@@ -139,8 +147,10 @@ def cell(rows: int, columns: int) -> tuple[int, int]:
 
 
 def blocks(rows: int, columns: int, high: int, wide: int, most: int) -> Iterator[tuple[int, int, int, int]]:
-    """Parts of a matrix of about `most` entries, so that they stay in a cache: top, bottom, left, right. A part that is of more
-    than one row of cells begins with one; every part begins with a column of cells."""
+    """Yield parts of a matrix, of about `most` entries each so that they stay in a cache: top, bottom, left, right.
+
+    Every part begins at the edge of a column of cells; a part of more than one row of cells begins at the edge of a row of cells.
+    """
     step = columns if columns <= most else max(wide, most // wide * wide)
     many = max(1, most // step)
     many = many // high * high if many >= high else many
@@ -153,7 +163,7 @@ def blocks(rows: int, columns: int, high: int, wide: int, most: int) -> Iterator
 
 
 def _pooled(t: Tensor, high: int, wide: int) -> Tensor:
-    """The maximum of each cell of a matrix; what is NaN stays NaN. The last cells may be smaller."""
+    """Return the maximum of each cell of a matrix; NaN if one of its entries is. The last cells may be smaller."""
     for axis, size in ((0, high), (1, wide)):
         whole = t.shape[axis] // size
         if size > 1:
@@ -164,21 +174,23 @@ def _pooled(t: Tensor, high: int, wide: int) -> Tensor:
 
 
 def codes(worst: Tensor) -> Tensor:
-    """Ratios as bytes; see BOUND. A ratio above 1, by however little, has a code above BOUND."""
+    """Return ratios as bytes; see BOUND. A ratio above 1, by however little, has a code above BOUND."""
     n = torch.ceil(STEPS * torch.log2(worst)).nan_to_num(nan=0.0).clamp(1 - BOUND, DIFFERS - 2 - BOUND)
     made = torch.where(worst > 0, n + BOUND, torch.zeros_like(n))
     return torch.where(worst.isnan(), torch.full_like(n, DIFFERS), made).to(torch.uint8)
 
 
 def _bins(ratio: Tensor) -> Tensor:
-    """Counts of ratios, by the exponent in their bits: 0 has those of 0, 1 + e + 126 those above 2^(e-1) and up to 2^e, 255
-    infinity and 256 NaN."""
+    """Count ratios by the exponent in their bits.
+
+    Place 0 counts the ratios that are 0, place 1 + e + 126 those above 2^(e-1) and up to 2^e, place 255 infinity, and 256 NaN.
+    """
     bits = ratio.reshape(-1).to(torch.float32).view(torch.int32)
     return torch.bincount(((bits - 1) >> 23) + 1, minlength=257).cpu()
 
 
 def _histogram(counts: Tensor) -> tuple[dict[str, Any], int]:
-    """Of what `_bins` counts: the bins from LOWEST to HIGHEST, which take in all beyond; and how many are NaN."""
+    """Return from the counts of `_bins` the bins LOWEST to HIGHEST, whose ends take in all beyond, and how many are NaN."""
     found = counts.tolist()
     first, last = LOWEST + 127, HIGHEST + 127
     bins = [sum(found[1 : first + 1]), *found[first + 1 : last], sum(found[last:256])]
@@ -208,7 +220,7 @@ class _Measure:
         self.flat = [None if t is None else t.detach().reshape(-1) for t in (truth.reference, self.exact, self.gauge)]
 
     def ratio(self, flat: Tensor, top: int, bottom: int, left: int, right: int, columns: int) -> Tensor:
-        """Of a part of an output, which is `flat`: NaN where it is odd, 0 where it is as the reference and that is not finite."""
+        """Return the ratios of a part of the output `flat`: NaN where it is odd, 0 where it agrees with NaN or Inf."""
 
         def part(flat: Tensor) -> Tensor:
             if right - left == columns:
@@ -251,7 +263,7 @@ def _only_the_whole(judgement: Judgement) -> bool:
 
 
 def _odd(c: Tensor, r: Tensor, x: Tensor, truth: Truth) -> Tensor:
-    """Where NaN and Inf of `c` are not as the reference's, as the judge sees it."""
+    """Return where NaN and Inf of `c` are not as the reference's, by the judge's rules."""
     if c.is_complex():
         return c.isfinite() != r.isfinite()
     part = Truth(truth.path, r, x, either=truth.either)

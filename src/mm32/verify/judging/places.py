@@ -1,8 +1,7 @@
-"""What ends a GPU's context, said before it does: places beyond the end of what they are looked up in, and probabilities that are
-none. A CPU's operators raise on these; a GPU's kernels trap, and the process computes nothing any more.
+"""A guard against what ends a GPU's context: indices out of bounds, and invalid probabilities.
 
-Probes change data, so that a reference which looks something up by them may be asked for what it does not have. Runs in the
-reference's process.
+On these, operators on a CPU raise; a GPU's kernels trap, and the process can compute nothing any more. Probes change data, so a
+reference that looks something up by them may be asked for a place that does not exist. Runs in the reference's process.
 """
 
 from __future__ import annotations
@@ -16,11 +15,14 @@ from torch import Tensor
 
 from .operator_mode import Mode, arguments, base_name
 
-Arguments = Mapping[str, Any]  # of an operator, by the names of its schema
+Arguments = Mapping[str, Any]  # an operator's arguments, by the names of its schema
 
 
 class Places(NamedTuple):
-    """Integers that are places of an axis of `size`; `negative`: counted from its end, too. `ignored`: one that is no place."""
+    """Integers `of` that are places of an axis of `size`.
+
+    `negative`: whether they may also count from its end. `ignored`: a value that is no place.
+    """
 
     of: Tensor
     size: int
@@ -69,12 +71,12 @@ LOOKED_UP: dict[str, Callable[[Arguments], Iterator[Places]]] = {
     **dict.fromkeys(("take", "put"), _flat),
     **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss"), _classes),
 }
-# Operators that take probabilities or rates, by the name of the argument, and how large these may be.
+# Operators that take probabilities or rates: the name of the argument, and how large these may be.
 LIMITS: dict[str, tuple[str, float]] = {
     "bernoulli": ("self", 1.0),
     "binary_cross_entropy": ("self", 1.0),
     "binomial": ("prob", 1.0),
-    "multinomial": ("self", math.inf),  # any that is finite
+    "multinomial": ("self", math.inf),  # any finite number
     "poisson": ("self", math.inf),
 }
 GUARDED = LOOKED_UP.keys() | LIMITS.keys()

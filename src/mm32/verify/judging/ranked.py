@@ -1,7 +1,7 @@
-"""Which entries an operator picks as the largest or the smallest, or sorts, and which come next to them.
+"""Which entries an operator picks as the largest or the smallest, or sorts, and which entry comes next to each.
 
-Where two that follow each other differ by less than rounding, as two distances to centres of clusters do now and then, an honest
-candidate picks or orders them the other way round: see ties.py. Runs in the reference's process.
+If two consecutive entries differ by less than rounding, as two distances to cluster centres do now and then, an honest candidate
+may pick or order them the other way round: see ties.py. Runs in the reference's process.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from torch import Tensor
 
 from .operator_mode import arguments, operator
 
-# Operators that pick or sort along a dimension, and whether the largest comes first; None where an argument says so.
+# Operators that pick or sort along a dimension, and whether the largest comes first; None where an argument decides this.
 PICKS: dict[str, bool | None] = {"argmax": True, "argmin": False, "max": True, "min": False, "topk": None, "sort": None}
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """The entries of `t` along dimension `dim` that an operator picks, `count` of them, in order, and the next one, if there is
-    one. `places`: where in `t` they are."""
+    """The `count` entries of `t` along dimension `dim` that an operator picks, in order, and the next one, if there is one.
+
+    `places`: where in `t` they are.
+    """
 
     t: Tensor
     dim: int
@@ -30,13 +32,15 @@ class Ranked:
     places: Tensor
 
     def gaps(self, places: Tensor | None = None) -> Tensor:
-        """By how much each entry that is picked is beyond the next, the dimension first; of the entries at these `places` if they
-        are given."""
+        """Return the difference between each picked entry and the next, with `dim` as the first axis.
+
+        With `places`, the entries at these places count instead of those that are picked.
+        """
         values = self._values(places)
         return (values[:-1] - values[1:]).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
 
     def sizes(self, places: Tensor) -> Tensor:
-        """The larger one of each such pair, by its absolute value."""
+        """Return the larger absolute value of each such pair."""
         values = self._values(places).abs_()
         return torch.maximum(values[:-1], values[1:])
 
@@ -45,9 +49,12 @@ class Ranked:
         return self.t.gather(self.dim, at).to(torch.float64, copy=True).movedim(self.dim, 0)
 
     def swapped(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """The places picked where the `chosen` ones, shaped as `gaps`, change places with the next; and which are others so."""
+        """Return the places that are picked if the `chosen` entries swap with the next, and a mask of those that change.
+
+        `chosen` is a mask of the shape of `gaps`.
+        """
         places = self.places.movedim(self.dim, 0).clone()
-        for first in (0, 1):  # an entry changes places with the next or with the one before
+        for first in (0, 1):  # an entry swaps with the next or with the one before
             pair = chosen[first::2]
             one, other = places[first:-1:2].clone(), places[first + 1 :: 2].clone()
             places[first:-1:2] = torch.where(pair, other, one)
@@ -58,13 +65,13 @@ class Ranked:
 
 
 def ranked(func: Any, args: Any, kwargs: Any) -> Ranked | None:
-    """What a call picks, None if it is no such operator or has nothing to choose from."""
+    """Return what a call picks; None if its operator picks no places or has nothing to choose from."""
     name = operator(func)
     if name not in PICKS or not args or not isinstance(args[0], Tensor) or not args[0].is_floating_point():
         return None
     given = arguments(func, args, kwargs)
     if name in ("max", "min") and not isinstance(given.get("dim"), int):
-        return None  # of all entries, or of two tensors: they pick values alone
+        return None  # the maximum of all entries, or of two tensors, is a value without a place
     t, dim = args[0], given.get("dim")
     if dim is None:
         t, dim = t.reshape(-1), 0
@@ -81,7 +88,7 @@ def ranked(func: Any, args: Any, kwargs: Any) -> Ranked | None:
 
 
 def others(out: Any, found: Ranked, chosen: Tensor) -> Any:
-    """What the operator gives, in place of `out`, where the `chosen` entries change places with the next."""
+    """Return what the operator gives in place of `out` if the `chosen` entries swap with the next."""
     picked, changed = found.swapped(chosen)
     places = out if isinstance(out, Tensor) else out[1]
     if picked.shape != places.shape:

@@ -1,12 +1,11 @@
 """How far rounding may honestly move a model's output: its float64 run again, with every operator's result perturbed.
 
-Each operator of the run is perturbed as an honest kernel would: by one unit roundoff u of the model's own type, and where it
-sums K terms by sqrt(K) u of fp32, of its operands and of its result: an fp32 sum in order has a third of that for most data,
-and as much where few terms are large (docs/same.md has the measurements). What follows from that at the output
-holds for any model, because the model itself carries it there:
-through cancellation, through 1/x, through fifty layers. Stochastic arithmetic, operator by operator (Vignes, Mathematics and
-Computers in Simulation 35, 1993). Composites with sums inside (softmax, norms, losses, attention) are taken apart first
-(composites.py). Runs in the reference's process.
+Each operator of the run is perturbed as much as an honest kernel's rounding would: by one unit roundoff u of the model's own
+type, and where it sums K terms, its operands and its result by sqrt(K) u of fp32. The error of an fp32 sum in order is a third of
+that for most data, and as much where few terms are large (docs/same.md has the measurements). What follows at the output holds
+for any model, because the model itself carries the perturbations there: through cancellation, through 1/x, through fifty layers.
+This is stochastic arithmetic, operator by operator (Vignes, Mathematics and Computers in Simulation 35, 1993). Composites with
+sums inside (softmax, norms, losses, attention) are taken apart first (composites.py). Runs in the reference's process.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from .draws import dropped
 from .operator_mode import Mode, draws, is_view, operator
 from .ties import Ties
 
-# Numbers that are drawn to perturb one tensor; a larger one takes them again and again. A prime, so that no row and no
-# column meets the same one twice.
+# How many numbers are drawn to perturb one tensor; a larger tensor takes them again and again. It is a prime, so that no row and
+# no column meets the same number twice.
 DRAWN = 1048573
-# Numbers that are drawn once for all tensors of at most SHORT entries: each takes a stretch of them, from a place drawn anew.
-# They are drawn anew after so many stretches: the same ones again and again would add up.
+# Tensors of at most SHORT entries share a pool of POOL numbers: each takes a stretch of it, from a place drawn at random. The
+# pool is drawn anew after STRETCHES stretches, because perturbations by the same numbers again and again would add up.
 POOL, SHORT, STRETCHES = 1 << 16, 1 << 15, 2048
 
 OF_DIFFERENCES = {"_cdist_forward", "_pdist_forward"}  # the difference of two equal numbers is 0, however it is rounded
@@ -53,15 +52,10 @@ PRODUCTS = {
     "mkldnn_convolution": (0, 1),
 }
 SCALINGS = {"mul", "div"}
-WITH_NUMBERS = {
-    "mul",
-    "div",
-    "add",
-    "sub",
-    "rsub",
-}  # what is exact in fp32 of these with a number of Python's is not rounded
+# If one operand of these is a Python number, results that are exact in fp32 are not perturbed.
+WITH_NUMBERS = {"mul", "div", "add", "sub", "rsub"}
 SCANS = {"cumsum", "cumprod", "logcumsumexp"}
-# Operators that give places of entries in order, for which torch does not say in which order equal ones come.
+# Operators that return places of sorted entries; torch does not define in which order equal entries come.
 UNORDERED = {"sort", "topk", "kthvalue", "median", "nanmedian"}
 # Operators whose result is made of their operands' own entries: nothing is rounded.
 EXACT = {
@@ -173,7 +167,7 @@ EXACT = {
 
 
 def sum_length(func: Any, args: Any, out: Any) -> int:
-    """How many terms each number that the operator returns is summed from, by the sizes of its operands."""
+    """Return how many terms each number that the operator returns is summed from, by the sizes of its operands."""
     name = operator(func)
     shapes = [tuple(a.shape) if isinstance(a, Tensor) else None for a in args]
     if name in PRODUCTS:
@@ -210,14 +204,14 @@ def sum_length(func: Any, args: Any, out: Any) -> int:
 
 
 def _largest(value: Any) -> int:
-    """The number of entries of the largest tensor in nested values; 1 if there is none."""
+    """Return the number of entries of the largest tensor in nested values; 1 if there is none."""
     numbers: list[int] = []
     _mapped(lambda t: numbers.append(t.numel()), value)
     return max(numbers, default=1)
 
 
 class Rounding(Mode):
-    """Perturbs the results of operators by `u` and by sums' errors; with `u` 0 it only adds up `lengths`.
+    """Perturbs the results of operators by `u` and by the errors of sums; with `u` 0 it only collects the sums' `lengths`.
 
     With `cut` it rounds the operands of every product by that function instead: `round_to` with 11 bits is TF32, with 8 bfloat16.
     """
@@ -234,17 +228,17 @@ class Rounding(Mode):
         self.sum_u = min(u, U32)
         self.cut = cut
         self.places = random.Random(seed)
-        # Not by `seed` itself, by which the data were drawn: a card's numbers of one seed go together however they are drawn, and
-        # perturbations that follow the signs of a sum's terms add up as no roundings do.
+        # The generator is not seeded by `seed` itself, by which the data were drawn: on a card, all numbers of one seed are
+        # correlated, however they are drawn. Perturbations that follow the signs of a sum's terms add up, as roundings do not.
         self.generator = torch.Generator(device=device).manual_seed(self.places.getrandbits(63)) if u else None
-        self.stretches = 0  # that were taken
+        self.stretches = 0  # how many have been taken from the pool
         self.pool = self.one = torch.ones(())
         self.lengths: list[int] = []
         self.products = 0
-        self.multiplications = 0  # of entry by entry: a loop over the steps of a sequence has many
-        self.ties: Ties | None = None  # numbers near a tie are looked for
-        self.steps = 0  # operators that make integers of numbers, as `ties` counts them
-        self.unordered = False  # equal entries were sorted, in another order than in the run that is not perturbed
+        self.multiplications = 0  # operators that multiply entry by entry: a loop over the steps of a sequence has many
+        self.ties: Ties | None = None  # if set, numbers near a tie are looked for
+        self.steps = 0  # how many operators that step (steps.py) have been called, as `ties` counts them
+        self.unordered = False  # whether equal entries were sorted in another order than in the unperturbed run
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -276,7 +270,7 @@ class Rounding(Mode):
         return out
 
     def _seen(self, func: Any, args: Any, kwargs: Any, name: str, out: Any) -> None:
-        """In a run that is not perturbed: an operator that is no view, and what it returned."""
+        """Take note, in an unperturbed run, of an operator that may round, and of what it returned."""
         self._note(sum_length(func, args, out))
 
     def _note(self, length: int) -> None:
@@ -302,7 +296,7 @@ class Rounding(Mode):
         return _mapped(lambda t: self._noisy(t, size), out)
 
     def _in_any_order(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What an operator that sorts gives where equal entries come in an order drawn anew, if it may have any."""
+        """Return what an operator that sorts gives with equal entries in an order drawn at random, if torch allows any order."""
         t, names = args[0], [argument.name for argument in func._schema.arguments]
         fixed = kwargs.get("stable") or "dim" not in names or not t.dim() or not t.numel()
         if fixed or self.generator is None or t.device != self.generator.device:
@@ -319,7 +313,7 @@ class Rounding(Mode):
             return values, order[places]
 
     def _noisy(self, t: Tensor, size: float) -> Tensor:
-        """`t` with every entry times 1 + a number of standard deviation `size`."""
+        """Return `t` with every entry multiplied by 1 + a random number of standard deviation `size`."""
         if not t.is_floating_point() or not size or self.generator is None or t.device != self.generator.device:
             return t  # a number that the host keeps beside a model on a card is exact
         count, spread = t.numel(), size * math.sqrt(12)
@@ -342,7 +336,7 @@ class Rounding(Mode):
             return out
 
     def _noisy_if_rounded(self, t: Tensor, size: float) -> Tensor:
-        """The same, but of what is a number of fp32 as it is."""
+        """Return the same, but with entries that are exact in fp32 as they are."""
         if not t.is_floating_point():
             return t
         with _disable_current_modes():
@@ -354,12 +348,12 @@ class Rounding(Mode):
 
 
 def _is_power_of_two(value: Any) -> bool:
-    """Whether it is a number of Python's by which nothing that is multiplied is rounded."""
+    """Return whether `value` is a Python number that is a power of two: multiplying by it rounds nothing."""
     return type(value) in (int, float) and math.isfinite(value) and math.frexp(value)[0] in (0.5, -0.5)
 
 
 def _mapped(change: Callable[[Tensor], Any], value: Any) -> Any:
-    """`value` with every tensor changed. torch's own walk over nested values takes as long as a small operator."""
+    """Return `value` with every tensor changed. torch's own walk over nested values takes as long as a small operator."""
     if isinstance(value, Tensor):
         return change(value)
     if type(value) in (tuple, list):
@@ -370,7 +364,7 @@ def _mapped(change: Callable[[Tensor], Any], value: Any) -> Any:
 
 
 def round_to(t: Tensor, bits: int, way: Callable[[Tensor], Tensor] = torch.round) -> Tensor:
-    """`t` with its significand rounded to `bits` bits: to nearest, or by another `way` to an integer (torch.trunc)."""
+    """Return `t` with its significand rounded to `bits` bits: to nearest, or by another `way` to an integer (torch.trunc)."""
     mantissa, exponent = torch.frexp(t)
     scale = 2.0**bits
     return torch.where(t.isfinite(), torch.ldexp(way(mantissa * scale) / scale, exponent), t)

@@ -1,7 +1,7 @@
 """Could this check have failed? Wrong outputs, made from the right one, that the judge must reject.
 
-Part of every verification, with the same judge and bounds as for the candidate. A check that accepts zeros (because NaN
-passes its comparison, or its tolerance is larger than the answer) proves nothing, and the tool then gives no verdict.
+This is part of every verification, with the same judge and bounds as for the candidate. A check that accepts zeros (because
+NaN passes its comparison, or its tolerance is larger than the answer) proves nothing, and the tool then gives no verdict.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .judge import FLIPS_FACTOR, Judgement, judge, same_bits
 
 @dataclass
 class Check:
-    """One wrong output, and whether the judge rejected it; or the reference's own, and whether it was accepted."""
+    """One wrong output, and whether the judge rejected it; or the reference's own output, and whether the judge accepted it."""
 
     name: str
     caught: bool
@@ -31,7 +31,7 @@ class Check:
 
 
 def substitute(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """`tree` with every tensor and every float changed."""
+    """Return `tree` with every tensor and every float changed."""
     if isinstance(tree, dict):
         return {key: substitute(item, change) for key, item in tree.items()}
     if isinstance(tree, (list, tuple)):
@@ -44,7 +44,7 @@ def substitute(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def first_tensor(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """`tree` with only its first tensor that is not empty changed."""
+    """Return `tree` with only its first tensor that is not empty changed."""
     done: list[bool] = []
 
     def once(t: Tensor) -> Tensor:
@@ -57,8 +57,11 @@ def first_tensor(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _one_wrong(t: Tensor, count: int = 1, u: float = 0.0, loose: Tensor | None = None) -> Tensor:
-    """The largest entry, of those that are not `loose`, off by one per cent (of integers, the first `count` by one; of truth
-    values, inverted), by more where the unit roundoff of its type, or `u`, that the model computes in, is coarser than fp32's."""
+    """Return `t` with its largest entry that is not `loose` off by one per cent.
+
+    It is off by more where the unit roundoff of the tensor's type, or `u`, that of the type the model computes in, is coarser
+    than fp32's. Of integers, the first `count` are off by one; of booleans, the first `count` are inverted.
+    """
     out = t.clone().contiguous()
     flat = out.reshape(-1)
     if t.dtype == torch.bool:
@@ -93,21 +96,20 @@ def _constant(t: Tensor) -> Tensor:
     return torch.full_like(t, math.fsum(total for total, _ in sums) / count if count else 1.0)
 
 
-# By how much one entry is off, and bits that are left, of a type and of those that a model may compute in.
+# By type, of the tensor or of what the model computes in: the part by which one entry is off, and how many bits are left.
 OFF = {torch.float64: 0.01, torch.float32: 0.01, torch.float16: 0.1, torch.bfloat16: 0.25}
 BITS = {torch.float64: 20, torch.float32: 8, torch.float16: 6, torch.bfloat16: 4}
 
 
 def _of_coarsest(values: dict[torch.dtype, Any], t: Tensor, u: float) -> Any:
-    """The value of the tensor's type, or of the type of unit roundoff `u` where that is coarser."""
+    """Return the value of the tensor's type, or of the coarsest type of unit roundoff up to `u` if that is coarser."""
     own = t.dtype if t.dtype in values else torch.float32
     coarser = [dtype for dtype in values if ROUNDOFF[own] < ROUNDOFF[dtype] <= u]
     return values[max(coarser, key=ROUNDOFF.__getitem__, default=own)]
 
 
 def _rounded(t: Tensor, u: float = 0.0) -> Tensor:
-    """The significand rounded to a few bits: 8 of fp32's 24, fewer where the type, or the `u` that the model computes in, has
-    fewer."""
+    """Return `t` with significands rounded to a few bits: 8 of fp32's 24, fewer if its type, or the model's `u`, is coarser."""
     if t.dtype not in BITS:
         return _one_wrong(t, u=u)
     scale = 2.0 ** _of_coarsest(BITS, t, u)
@@ -128,19 +130,18 @@ def run(
 ) -> list[Check]:
     """Judge wrong outputs, and the reference's own, which must pass.
 
-    `cases` are the reference's output for several inputs, each with its truths. Since the candidate has to pass on all
-    of them, a wrong
-    output counts as caught if one of the cases catches it: an answer of one number may be right by chance for one. An answer that
-    is kept, a constant or the output of `stale` or of another case, is the same for all cases. `made` are outputs that
-    the reference's process
-    computed wrongly on purpose, each with the truth for its inputs; those of one name are one check.
+    `cases`: the reference's output for several inputs, each with its truths. Since the candidate has to pass on all of them, a
+    wrong output counts as caught if one of the cases catches it: an answer of one number may be right by chance for one of them.
+    A wrong output that is a kept answer (a constant, `stale`, or the output of another case) is the same for all cases. `made`:
+    outputs that the reference's process computed wrongly on purpose, each with the truth for its inputs; those of one name are
+    one check.
     """
     outcomes = [judge(right, truths) for right, truths in cases]
     failed = next((one for one in outcomes if not one.same), None)
     checks = [Check("the reference's own output passes", failed is None, failed.reason if failed else "same")]
     first, truths = cases[0]
     flips = max((truth.flips for truth in truths), default=0)
-    working = max((truth.working for truth in truths), default=0.0)  # with autocast, coarser than the outputs' types
+    working = max((truth.working for truth in truths), default=0.0)  # under autocast, coarser than the outputs' types
 
     def loose(right: Any) -> Tensor | None:
         against = next(against for other, against in cases if other is right)
@@ -167,7 +168,7 @@ def run(
         rounded = ((substitute(right, lambda t: _rounded(t, working)), right, against) for right, against in cases)
         moved = (judge(wrong, against) for wrong, right, against in rounded if not same_bits(wrong, right))
         once = next(moved, None)
-        if once is not None:  # signs, counts and masks have few bits: their rounding is no mistake
+        if once is not None:  # signs, counts and masks have few bits: rounding leaves them right
             checks.append(_check("rounded to fewer bits", itertools.chain([once], moved)))
     for name in dict.fromkeys(name for name, *_ in made):
         checks.append(_check(name, (judge(output, against) for other, output, against in made if other == name)))
@@ -175,6 +176,6 @@ def run(
 
 
 def _check(name: str, outcomes: Iterable[Judgement]) -> Check:
-    """Whether one of the outcomes is a rejection; those behind it are not computed."""
+    """Return a check that is caught if one of the outcomes is a rejection; the outcomes after it are not computed."""
     caught = next((outcome for outcome in outcomes if not outcome.same), None)
     return Check(name, caught is not None, caught.reason if caught else "passed as the same")

@@ -1,8 +1,8 @@
-"""Errors of an output's entries by their size, and by column: so that small entries are not judged by the bound of large ones.
+"""Errors of an output's entries by size, and by column, so that small entries are not judged by the bound of large ones.
 
 A group holds the entries whose sizes lie between two powers of two. What rounding does to them, relative to their own size, shows
 in the reference's fp32 result and in a perturbed float64 run (rounding.py): a probability of 1e-6 is right to as many bits as the
-largest one, a small difference of large numbers is not.
+largest one, but a small difference of large numbers is not.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from torch import Tensor
 from .bounds import ROUNDOFF, Truth, widened
 from .pieces import over
 
-FEW = 64  # entries of an output, up to which more than one perturbed run is needed to tell how far rounding leads
-GROUPS = 24  # powers of two from the largest entry down
-MOST_COLUMNS, LEAST_ROWS = 512, 8  # of an output whose columns are judged by themselves
+FEW = 64  # for outputs of up to so many entries, one perturbed run is not enough to tell how far rounding leads
+GROUPS = 24  # how many groups there are, one for each power of two from the largest entry down
+# An axis has columns that are judged by themselves if these are at most MOST_COLUMNS, of at least LEAST_ROWS entries each.
+MOST_COLUMNS, LEAST_ROWS = 512, 8
 
 
 def axes_of_columns(t: Tensor) -> list[int]:
-    """Along which axes an output has columns or channels that are judged by themselves."""
+    """Return the axes along which an output has columns or channels that are judged by themselves."""
     axes = sorted({1, t.dim() - 1}) if t.dim() > 1 else []
     return [i for i in axes if 2 <= t.shape[i] <= MOST_COLUMNS and t.numel() >= LEAST_ROWS * t.shape[i]]
 
@@ -32,20 +33,20 @@ def by_column(t: Tensor, axis: int) -> Tensor:
 
 
 def _top(exact: Tensor) -> int:
-    """The binary exponent of the largest entry that is finite."""
+    """The binary exponent of the largest finite entry."""
     most = max((float(one) for one in over(lambda x: x.abs().nan_to_num(0.0, 0.0, 0.0).max(), exact)), default=0.0)
     return math.frexp(most)[1]
 
 
 def _places(x: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """The sizes of entries, and the group of each; GROUPS is of those that are too small to count."""
+    """Return the sizes of entries, and the group of each; those that are too small to count have the number GROUPS."""
     size = widened(x).abs()
     place = (top - torch.frexp(size).exponent.to(torch.int64)).clamp_(0, GROUPS)
     return size, place.masked_fill_((size == 0) | ~size.isfinite(), GROUPS)
 
 
 def relative(got: Tensor, exact: Tensor) -> list[float]:
-    """Of each group, the root mean square of the relative errors of `got`; 0 where it has no entries."""
+    """Return for each group the root mean square of the relative errors of `got`; 0 if the group has no entries."""
     top = _top(exact)
 
     def of(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -60,9 +61,12 @@ def relative(got: Tensor, exact: Tensor) -> list[float]:
 
 
 def held_tightly(truths: list[Truth]) -> list[Truth]:
-    """Of truths without a perturbed run: the entries and columns that such a run tells of are judged as if it had moved none of
-    them. What is the same by these truths is the same by those with any perturbed run, whose bounds are at least as wide. Without
-    this it need not be: few entries are not judged one by one where no run tells of them, and columns by wider bounds."""
+    """Return truths without a perturbed run, changed so that entries and columns are judged as if a run had moved none of them.
+
+    An output that is the same by these truths is the same by truths with any perturbed run, whose bounds are at least as wide.
+    Without this change it need not be: where no run tells how far they move, few entries are not judged one by one, and columns
+    have wider bounds.
+    """
     for truth in truths:
         own, exact = truth.reference, truth.exact
         if not isinstance(own, Tensor) or not isinstance(exact, Tensor) or own.shape != exact.shape or truth.extreme:
@@ -77,7 +81,7 @@ def held_tightly(truths: list[Truth]) -> list[Truth]:
 
 
 def beyond(got: Tensor, exact: Tensor, allowed: list[float], least: float) -> tuple[list[int], list[int]]:
-    """Of each group, how many entries it has, and how many of them are further off than `allowed` of their size and `least`."""
+    """Return for each group its number of entries, and how many are off by more than `allowed` times their size plus `least`."""
     top = _top(exact)
 
     def of(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,8 +10,9 @@ from torch import Tensor
 from .bounds import NOISE_FACTOR, ROUNDOFF, U32
 from .judge import shape_of
 
-# How far a buffer may be from what the reference makes of it, beside what perturbing its float64 run moves it by: so many
-# roundings of its change, or where there is no such run a part of that, and so many of itself.
+# How far a buffer may be from the reference's, if this is more than NOISE_FACTOR times what a perturbed float64 run allows:
+# STATE_PART roundings of the change that the call makes (without such a run, this part STATE of the change), plus STATE_ROUNDING
+# roundings of the buffer itself.
 STATE_PART, STATE, STATE_ROUNDING = 64.0, 2.0**-13, 8.0
 
 
@@ -24,16 +25,16 @@ def difference(
     noise: Mapping[str, float],
     working: float,
 ) -> str:
-    """How the buffers `theirs` that a candidate's call left are not those that the reference has `left`; empty if they are.
+    """Return how the buffers `theirs` that a candidate's call left differ from those that the reference has `left`.
 
-    `names`: of the buffers that calls change; `before`: as the call found them; `given`: those that the candidate was given;
-    `noise`: norms by which rounding alone moves them, as deep in a network it does; `working`: the coarsest unit roundoff that
-    the reference computes in.
+    Empty if they do not. `names`: the buffers that calls change. `before`: their values before the call. `given`: the names of
+    those that the candidate was given. `noise`: norms by which rounding alone moves them, as it does deep in a network.
+    `working`: the coarsest unit roundoff that the reference computes in.
     """
     for name in names:
         found, right = before.get(name), left.get(name)
         if found is None or right is None:
-            continue  # not among what can be copied
+            continue  # it cannot be copied
         if not isinstance(theirs, dict) or name not in theirs:
             if name in given:
                 return f"after a call it has no buffer {name!r}, which it was given"

@@ -1,7 +1,7 @@
-"""Operators that step from one answer to another where a number passes a tie: rounding to integers, comparisons, places on a
-grid, picks of the best. Of each call where its ties lie, and what it would give on their other side; see ties.py.
+"""Operators that step from one answer to another where a number passes a tie.
 
-Runs in the reference's process.
+These are rounding to integers, comparisons, places on a grid, and picks of the best. For each call, this module tells where its
+ties lie, and what the call would give on their other side; see ties.py. Runs in the reference's process.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from .operator_mode import arguments, operator
 from .ranked import PICKS, Ranked, others, ranked
 
 WHOLE = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-ASIDE = 1e-3  # of a bin
+ASIDE = 1e-3  # how far beside a bin's limit a number is put, in bins
 
 
 @dataclass(frozen=True)
 class Step:
-    """A call that steps. `position`, in float64: where its numbers are; ties lie at the integers (`lattice`), or at 0.
-    `other`: of what the call has given, and of the numbers that are chosen, what it gives if these go to the other side.
-    `strict`: what lies on a tie exactly goes where the operator says. `ranked`: what is picked, where that is what it does."""
+    """A call of an operator that steps.
+
+    `position`: where its numbers are, in float64; ties lie at the integers (`lattice`) or at 0. `other`: takes the call's result
+    and a mask of chosen numbers; returns the result if these go to the other side of their tie. `strict`: whether the operator
+    says where a number exactly on a tie goes. `ranked`: what is picked, for an operator that picks.
+    """
 
     position: Tensor
     other: Callable[[Any, Tensor], Any]
@@ -37,7 +40,7 @@ class Step:
 
 
 def step(func: Any, args: Any, kwargs: Any) -> Step | None:
-    """None where a call is of no such operator, or of numbers that are no fractions."""
+    """Return a call as a Step; None if its operator does not step, or its numbers are not of floating point."""
     make = STEPS.get(operator(func))
     if make is None or not args:
         return None
@@ -50,12 +53,12 @@ def _is_fractional(*values: Any) -> bool:
 
 
 def _wide(t: Any) -> Any:
-    """In float64, and a copy: an operator may work in place."""
+    """Return a copy in float64; a copy, because an operator may work in place."""
     return t.detach().to(torch.float64, copy=True) if isinstance(t, Tensor) else t
 
 
 def _neighbour(position: Tensor, way: str, taken: Tensor) -> Tensor:
-    """Of the two integers beside a tie the one that was not `taken`, by which of them the operator takes."""
+    """Return, of the two integers that rounding in this `way` may take beside a tie, the one that was not `taken`."""
     tie = position.round()
     if way in ("round", "ceil"):
         return 2 * tie + 1 - taken
@@ -89,7 +92,7 @@ def _division(func: Any, args: Any, kwargs: Any) -> Step | None:
 
 
 def _remainder(way: str, func: Any, args: Any, kwargs: Any) -> Step | None:
-    """What is left of a division whose quotient is made an integer: at a tie it is nothing, or a whole divisor."""
+    """Make the step of a remainder, of a division with an integer quotient: at a tie it is 0, or a whole divisor."""
     divisor = _wide(args[1]) if len(args) > 1 else 1.0
     if not _is_fractional(args[0], divisor):
         return None
@@ -119,7 +122,7 @@ def _sign(func: Any, args: Any, kwargs: Any) -> Step | None:
 
 
 def _histogram(func: Any, args: Any, kwargs: Any) -> Step | None:
-    """Of the numbers that it counts, the bins, if its limits are given."""
+    """Make the step of a histogram, whose positions are bins; None if its limits are not given."""
     given = arguments(func, args, kwargs)
     low, high, count = float(given["min"]), float(given["max"]), int(given["bins"])
     if not low < high or not _is_fractional(args[0]):
@@ -136,7 +139,7 @@ def _histogram(func: Any, args: Any, kwargs: Any) -> Step | None:
 
 
 def _search(func: Any, args: Any, kwargs: Any) -> Step | None:
-    """Places among numbers in order: of each number how far it is from the nearest of them."""
+    """Make the step of a search for places among sorted numbers; a number's position is its distance from the nearest of them."""
     given = arguments(func, args, kwargs)
     numbers, edges = given.get("self"), given.get("boundaries", given.get("sorted_sequence"))
     if not isinstance(numbers, Tensor) or not isinstance(edges, Tensor) or not _is_fractional(numbers):
@@ -163,7 +166,7 @@ def _search(func: Any, args: Any, kwargs: Any) -> Step | None:
 
 
 def _codes(func: Any, args: Any, kwargs: Any) -> Step | None:
-    """Quantised and back: fake_quantize, with a scale for all or for each channel."""
+    """Make the step of fake_quantize (quantised and back), with one scale for all or one for each channel."""
     given = arguments(func, args, kwargs)
     scale, zero = _wide(given["scale"]), _wide(given["zero_point"])
     if "axis" in given:

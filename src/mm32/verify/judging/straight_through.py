@@ -1,5 +1,7 @@
-"""Straight-through estimators: `x + (y - x).detach()`, which is y but for a NaN or an Inf of x, and for rounding. Runs in the
-reference's process."""
+"""Straight-through estimators: `x + (y - x).detach()`, which is y except where x is NaN or Inf, and except for rounding.
+
+Runs in the reference's process.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,15 @@ from .operator_mode import Mode, operator
 
 
 class StraightThrough(Mode):
-    """Gives y for `x + (y - x)`, `x - (x - y)`, `(y + x) - x` and `(x - x) + y`, where both x are the same memory, unchanged
-    in between. What is detached or an alias is the same memory too. `found`: how often that was so."""
+    """Returns y for `x + (y - x)`, `x - (x - y)`, `(y + x) - x` and `(x - x) + y`, where both x are the same unchanged memory.
+
+    A detached tensor and an alias are the same memory too. `found`: how often y was returned.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: dict[
-            Any, tuple[str, list[tuple[Tensor, int]]]
-        ] = {}  # sums and differences: of what, and at which versions
+        # Sums and differences: the operator, and its operands and its result, each with its version.
+        self.made: dict[Any, tuple[str, list[tuple[Tensor, int]]]] = {}
         self.found = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -37,10 +40,8 @@ class StraightThrough(Mode):
             self.found += 1
             with _disable_current_modes():
                 return y.expand(out.shape).clone()
-        self.made[_key(out)] = (
-            name,
-            [(t, _version(t)) for t in (a, b, out)],
-        )  # which keeps their memory from being used again
+        # Holding the tensors keeps their memory from being reused.
+        self.made[_key(out)] = (name, [(t, _version(t)) for t in (a, b, out)])
         return out
 
     def _sum(self, a: Tensor, b: Tensor) -> Tensor | None:
@@ -64,7 +65,7 @@ class StraightThrough(Mode):
         return None
 
     def _operands(self, name: str, t: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Of what `t` is the sum or the difference, if it is one and nothing has been written to since."""
+        """Return the operands of the sum or difference that `t` is; None if it is none, or any of the three was written since."""
         made, of = self.made.get(_key(t), ("", []))
         if made != name or any(_version(one) != version for one, version in of):
             return None

@@ -1,11 +1,12 @@
 """Numbers so near a tie that honest rounding may take them to either side: codes of quantised arithmetic, places on a grid, what
 is compared with a limit, the nearest of several.
 
-A model that computes round(x / s) is exact behind it, but for the few x / s that lie within rounding of a half: each goes to
-one of two codes, and moves all that is computed of it. A float64 run that is perturbed meets some of them, an honest candidate
-others, and the reference others again. So `Ties` finds them all, by what perturbed runs do to the operands of each such
-operator (steps.py); and the model runs in float64 some times more, each with a part of them on the other side (`OtherSide`). What
-that moves at the output is room for the entries that it moves, and for no other. Runs in the reference's process.
+A model that computes round(x / s) is exact behind that step, except for the few x / s that lie within rounding of a half. Each
+of these goes to one of two codes, and moves all that is computed from it. A perturbed float64 run takes some of them to the other
+side, an honest candidate others, and the reference others again. So `Ties` finds them all, by what perturbed runs do to the
+operands of each such operator (steps.py). Then the model runs in float64 PARTS more times, each time with a part of them on the
+other side (`OtherSide`). As far as that moves an entry of the output, the entry may be off; other entries get no room. Runs in
+the reference's process.
 """
 
 from __future__ import annotations
@@ -20,23 +21,26 @@ from .composites import by_parts
 from .operator_mode import Mode
 from .steps import step
 
-WIDE = 4.0  # how many times what perturbed runs do to an operand it may be from a tie
-SHARE = 1 / 64  # of an operator's entries, of which no more may be near a tie: otherwise rounding decides all of it
-MOST = 1 << 26  # entries of all operands that are kept
-PARTS = 4  # of them, of which each goes to the other side in a run of its own
+WIDE = 4.0  # a number is near a tie if its distance is at most so many times what a perturbed run moves it
+SHARE = 1 / 64  # if more of an operator's entries are near a tie, rounding decides all of it, and none of them count
+MOST = 1 << 26  # the most entries that are kept, of all operands together
+PARTS = 4  # entries near a tie make so many parts; each goes to the other side in a run of its own
 
 
 class Ties:
-    """Those of a model's operators, in the order in which it calls them. `near`: by the number of the call, which entries."""
+    """The ties of a model's operators, which are numbered in the order of their calls.
+
+    `near`: by the number of the call, a mask of the entries near a tie.
+    """
 
     def __init__(self) -> None:
         self.near: dict[int, Tensor] = {}
         self._positions: list[Tensor | None] = []
-        self._places: dict[int, Tensor] = {}  # of what is picked
+        self._places: dict[int, Tensor] = {}  # by the number of a call that picks, the places that it picks
         self._kept = 0
 
     def keep(self, func: Any, args: Any, kwargs: Any) -> None:
-        """In a run that is not perturbed: where the numbers of a call are."""
+        """Keep, in an unperturbed run, the positions of a call's numbers."""
         if (found := step(func, args, kwargs)) is None:
             return
         self._kept += found.position.numel()
@@ -45,8 +49,10 @@ class Ties:
         self._positions.append(found.position if self._kept <= MOST else None)
 
     def compare(self, number: int, func: Any, args: Any, kwargs: Any, u: float) -> int:
-        """In a run that is perturbed by `u`: the operand of the call of this number, if it is a call that counts. The number of
-        the next one."""
+        """Note, in a run perturbed by `u`, which entries of the call of this number are near a tie, if it is a call that counts.
+
+        Return the number of the next such call.
+        """
         if (found := step(func, args, kwargs)) is None:
             return number
         right = self._positions[number] if number < len(self._positions) else None
@@ -59,7 +65,7 @@ class Ties:
         if right is not None and right.shape == position.shape and right.device == position.device:
             noise = (position - right).abs().nan_to_num_(nan=0.0, posinf=0.0)
             usual = _root_mean_square(noise)
-            if sizes is not None:  # of small shares of a whole it is as small
+            if sizes is not None:  # among shares of a whole, small ones have as small a noise
                 usual = torch.minimum(
                     usual, _root_mean_square((noise / sizes).nan_to_num_(nan=0.0, posinf=0.0)) * sizes
                 )
@@ -68,11 +74,11 @@ class Ties:
                 apart, room = (right - right.round()).abs(), WIDE * torch.maximum(off, right.abs() * u)
             else:
                 apart, room = right.abs(), WIDE * off
-            # What lies on a tie in float64 was not rounded on the way, and no honest kernel rounds it. But the largest of a row
-            # lies on a tie of floor(x / largest * n), and may be rounded there.
+            # A number exactly on a tie in float64 was not rounded on the way, and no honest kernel rounds it. But the largest
+            # entry of a row lies on a tie of floor(x / largest * n), and may be rounded there.
             near = (apart <= room) & ((apart > 0) if found.strict else (apart > 0) | (noise > 0))
             near = near | self.near[number] if number in self.near else near
-            one = found.ranked is not None  # that is picked is few enough, of however few
+            one = found.ranked is not None  # of what is picked, one entry near a tie is never too many
             if 0 < int(near.sum()) <= max(one, SHARE * near.numel()):
                 self.near[number] = near
             else:
@@ -81,8 +87,11 @@ class Ties:
 
 
 class OtherSide(Mode):
-    """A run in which a part of the `ties` go to the other side: of one call every second one, and of the next call others, so
-    that what two of them move at one place adds up over the parts, and does not cancel."""
+    """A run in which the part number `part` of the `ties` goes to the other side.
+
+    A part has every second entry near a tie of one call, and none of the next call's. So what two neighbours of a call, or two
+    calls that follow each other, move at one place adds up over the parts, and does not cancel.
+    """
 
     def __init__(self, ties: Ties, part: int) -> None:
         super().__init__()

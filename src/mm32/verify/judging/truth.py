@@ -1,4 +1,4 @@
-"""What an output of the reference should be: float64 results and gauges from the reference's process, as `judge` needs them."""
+"""What an output should be: float64 results and gauges from the reference's process, in the form that `judge` needs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from ..processes.channel import Failure
 from ..processes.process import WorkerProcess
 from .bounds import LONGEST_SUM, ROUNDOFF, Errors, Truth
 
-# Noise of one entry, at least, on data whose sums have few terms: Winograd's tiles of 2 x 2 came to 18 of three times that.
+# The least componentwise noise on data whose sums have few terms. Three times that are allowed; Winograd's tiles of 2 x 2 came
+# to 18.
 WORST = 16.0
 
 
 class TruthSource:
-    """Asks the reference's process for the truth. Notes what the truth lacks, for the report, by `note`.
+    """Asks the reference's process for the truth, and reports what the truth lacks by `note`.
 
-    `contraction` describes the product that the reference is, None if it is none; `k` is the length of its sums.
+    `contraction`: describes the product that the reference is; None if it is none. `k`: the length of its sums.
     """
 
     def __init__(self, reference: WorkerProcess, note: Callable[[str], None]):
@@ -32,12 +33,12 @@ class TruthSource:
         self.note = note
         self.contraction: dict[str, Any] | None = None
         self.k = 1
-        self.products = 1  # in the model
-        # It multiplies step by step, or interpolates: what is put together otherwise may make NaN of an Inf.
+        self.products = 1  # how many products the model has
+        # Whether the model multiplies step by step, or interpolates: grouping its operations otherwise may make NaN of an Inf.
         self.regroups = False
-        self.decays = False  # it multiplies by exponentials step by step
-        self.additions = math.inf  # that round, in the longest sums of the last truth that was asked for with `few`
-        self.working = 0.0  # coarsest unit roundoff that the reference computes in
+        self.decays = False  # whether the model multiplies by exponentials step by step
+        self.additions = math.inf  # how many additions round in the longest sums of the last truth asked for with `few`
+        self.working = 0.0  # the coarsest unit roundoff that the reference computes in
         self.working_of: list[float] = []  # the same on the way to each of its outputs
         self.picks: list[bool] = []  # whether a place that is picked among entries is on the way to each of its outputs
         self.state: dict[str, float] = {}  # norms by which rounding moves the buffers that the last call changed
@@ -49,8 +50,10 @@ class TruthSource:
         return name is not None and activations.named(name).smooth
 
     def examine(self, seed: int) -> dict[str, Any]:
-        """Find out what the reference computes, after its first forward: "contraction" or "why_not", "draws",
-        "buffers", "hidden"."""
+        """Find out, after its first forward, what the reference computes.
+
+        Returns "contraction" or "why_not", "draws", "buffers" and "hidden".
+        """
         header = self.reference.ask("examine", seed=seed).header
         self.contraction = header.get("contraction")
         self.working = header.get("working", 0.0)
@@ -59,14 +62,16 @@ class TruthSource:
         return header
 
     def may_pick(self, output: int) -> bool:
-        """Whether this one of its outputs may be a place among entries."""
+        """Return whether this one of the reference's outputs may depend on a place that is picked among entries."""
         return self.picks[output] if output < len(self.picks) else any(self.picks)
 
     def of(self, seed: int, right: Any, few: bool = False, noise: bool = True, again: int = 0) -> list[Truth]:
-        """The truth of each tensor of `right`, the reference's output for the inputs that it has now. With `few`, for data
-        whose sums have few terms: bounds come from these, of which `additions` round, not from the sums' lengths. Without
-        `noise` the float64 run is not perturbed, and bounds have no room for what that would allow; `again` numbers further
-        perturbed runs."""
+        """Return the truth of each tensor of `right`, the reference's output for the inputs that it has now.
+
+        `few`: for data whose sums have few terms; bounds come from the additions that round (`additions`), not from the lengths
+        of sums. Without `noise` the float64 run is not perturbed, so bounds have no room for what a perturbed run would allow.
+        `again`: the number of a further perturbed run.
+        """
         found = self._in_float64(seed, right, few, noise, again)
         exact = found.get("exact", [])
         rows, loose = found.get("rows"), found.get("loose")
@@ -103,7 +108,7 @@ class TruthSource:
         return truths
 
     def _in_float64(self, seed: int, right: Any, few: bool, noise: bool, again: int) -> dict[str, Any]:
-        """The float64 result and what was found by it; empty, with a note, where there is no result that can be compared."""
+        """Return the float64 result and what its run showed; empty, with a note, if there is no result that can be compared."""
         try:
             reply = self.reference.ask("truth", seed=seed, few=few, noise=noise, again=again)
         except Failure as failure:
@@ -131,7 +136,7 @@ class TruthSource:
         return {**reply.header, "exact": exact, "rows": rows, "loose": reply.value["loose"]}
 
     def of_probe(self, probe: Probe, seed: int, right: Any) -> list[Truth]:
-        """As `of`, for the data of a probe, by the rule that the probe is judged by."""
+        """Return the same as `of` for the data of a probe, by the rule that the probe is judged by."""
         if probe.judged == "rule":
             return self.of(seed, right)
         ((path, reference),) = leaves(right)
@@ -145,7 +150,7 @@ class TruthSource:
 
 
 def _kind(value: Any) -> Any:
-    """What a float64 result has in common with the reference's own, precision aside: shape and dtype, or type."""
+    """Return what a float64 result must have in common with the reference's own: shape and kind of dtype, or type."""
     if not isinstance(value, Tensor):
         return type(value)
     kind = "floating point" if value.is_floating_point() else "complex" if value.is_complex() else value.dtype

@@ -1,4 +1,4 @@
-"""Bounds made wider by further float64 runs that rounding perturbs, where an output is beyond them, but not far."""
+"""Bounds made wider by further perturbed float64 runs, for an output that is beyond them, but not far."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from .bounds import Truth
 from .judge import Judgement, judge
 from .truth import TruthSource
 
-AGAIN, FAR_BEYOND = 4, 4.0  # further perturbed runs, where an error is at most so many times its bound
-# Of an output's size: where rounding alone moves it by more, as in a filter that diverges, another order of the same products
-# may be anything.
+# The most further runs, and how many times its bound the normwise error may be for one to be made.
+AGAIN, FAR_BEYOND = 4, 4.0
+# If rounding alone moves an output by more than this part of its size, as in a filter that diverges, the same products in another
+# order may give anything.
 UNSTEADY = 2.0**-10
 
 
 def perturbed_again(
     source: TruthSource, found: Judgement, truths: list[Truth], got: Any, right: Any, seed: int
 ) -> Judgement:
-    """Of an output that was `found` beyond the bounds, but not far: by what further perturbed runs allow. In one, that few
-    entries decide the error of the whole, such as those of a softmax of two equal scores, may not show. `right`: the
-    reference's output, for the inputs that it has now."""
+    """Judge an output that was `found` beyond its bounds, but not far, again by what further perturbed runs allow.
+
+    Where a few entries decide the error of the whole, such as those of a softmax of two equal scores, one perturbed run may not
+    show how far rounding moves them. `right`: the reference's output for the inputs that it has now.
+    """
     if not any(truth.noise is not None for truth in truths):
         return found
     for again in range(1, AGAIN + 1):
@@ -34,7 +37,7 @@ def perturbed_again(
 
 
 def widen(truths: list[Truth], others: list[Truth]) -> None:
-    """Bounds by the larger of what rounding does in either run."""
+    """Widen the bounds of `truths` to the larger of what rounding does in either run."""
     for truth, other in zip(truths, others, strict=True):
         if truth.noise is not None and other.noise is not None:
             truth.noise.normwise = max(truth.noise.normwise, other.noise.normwise)
@@ -46,5 +49,5 @@ def widen(truths: list[Truth], others: list[Truth]) -> None:
 
 
 def unsteady(truths: list[Truth]) -> bool:
-    """Whether a perturbed run is so far from the float64 one that rounding decides much of what the output is."""
+    """Return whether a perturbed run is so far from the float64 run that rounding decides much of what the output is."""
     return any(t.noise is not None and not (t.noise.normwise <= UNSTEADY) for t in truths)

@@ -1,5 +1,7 @@
-"""Products in which 0 times NaN or Inf is 0: what a kernel computes that skips zeros, as a sum by index instead of a product with
-ones and zeros does. Runs in the reference's process."""
+"""Products in which 0 times NaN or Inf is 0, as in a kernel that skips zeros.
+
+Such a kernel is a sum by index in place of a product with ones and zeros. Runs in the reference's process.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from .rounding import PRODUCTS
 
 
 class SkipsZeros(Mode):
-    """Runs a model's products so."""
+    """Runs a model with products in which 0 times NaN or Inf is 0."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

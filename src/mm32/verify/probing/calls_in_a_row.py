@@ -1,7 +1,7 @@
 """Calls in a row: several calls of both sides with no seed and no state given in between, each with other data.
 
-A model that keeps something from call to call (running statistics, a cache, a hidden state) is right only if what it carries over
-from earlier data is. A model that draws random numbers has to go on drawing where no seed is set.
+A model that keeps something from call to call (running statistics, a cache, a hidden state) is right only if what it carries
+over from earlier data is right. A model that draws random numbers has to go on drawing where no seed is set.
 """
 
 from __future__ import annotations
@@ -24,32 +24,34 @@ if TYPE_CHECKING:
     from ..compare import Comparison
 
 ASKS = "calls in a row, each with other data: state moves on at each, and so do random numbers"
-FEW_CALLS = 3
-ALL_CALLS = 8  # where one takes less than so many seconds
+FEW_CALLS = 3  # calls in a row, where one takes SHORT_SECONDS or more
+ALL_CALLS = 8  # where one takes less than SHORT_SECONDS
 SHORT_SECONDS = 0.1
-# Where one takes less than that, drawn between these: a candidate that counts calls does not know how many are judged.
+# Where one takes less than BRIEF_SECONDS, their number is drawn from this range: a candidate that counts calls does not know
+# how many are judged.
 MANY_CALLS = 65, 96
 BRIEF_SECONDS = 0.01
-JUDGED_SHARE = 0.25  # of those beyond ALL_CALLS, at random, and the last
-LONGEST_SECONDS = 4.0  # seconds of a row, after which it ends
-INPUT_SETS = 4  # of inputs, that calls are drawn from
-MOST_BYTES = 64 << 20  # of these in all, above which they are made anew for each call
-COMPARED_CALLS = 5  # calls whose outputs are held against each other
-# By how much (a logarithm) distances of the reference's outputs may differ where they tell something, and how much further apart
-# or nearer the candidate's may be. Numbers that are negated are 1.41 times as far apart as new ones, none drawn 0.71 times.
+JUDGED_SHARE = 0.25  # the share of the calls beyond ALL_CALLS that are judged, at random; the last is judged too
+LONGEST_SECONDS = 4.0  # a row of calls ends after so many seconds
+INPUT_SETS = 4  # sets of inputs that calls are drawn from
+MOST_BYTES = 64 << 20  # bytes of all these sets; if there are more, inputs are made anew for each call
+COMPARED_CALLS = 5  # calls whose outputs are compared with each other
+# Both are logarithms of ratios: by how much the distances between the reference's outputs may differ if they are to tell
+# something, and how much further apart or nearer the candidate's outputs may be. Numbers that are negated are 1.41 times as
+# far apart as new ones; where none are drawn, 0.71 times.
 DISTANCE_SPREAD = 0.15
 DISTANCE_SHIFT = 0.1
 
 
 def run(comparison: Comparison) -> tuple[dict[str, Any], str]:
-    """The record of the probe, but for its name, and what is wrong; empty if nothing.
+    """Return the probe's record without its name, and what is wrong; empty if nothing is.
 
-    Outputs and buffers are to be what the reference's own calls give, with errors as many times as large as there are calls. That
-    holds for random numbers too where both sides have left their generators alike after the first call. How many numbers a
-    kernel takes from a generator is its own affair: where they have not, all that is asked is that the outputs of several calls
-    on the same data are as far from each other as the reference's are.
+    Outputs and buffers have to be what the reference's own calls give; after several calls, errors may be as many times as
+    large. That holds for random numbers too if both sides have left their generators in the same state after the first call.
+    How many numbers a kernel takes from a generator is its own affair: if the states differ, the outputs of several calls on
+    the same data only have to be as far from each other as the reference's are.
     """
-    seed = secrets.randbelow(2**31)  # under which the candidate has kept nothing
+    seed = secrets.randbelow(2**31)  # the candidate has kept nothing under this one
     alike = _first_call(comparison, seed)
     if comparison.report.problem["draws"] and not alike:
         said = _moves_on(comparison, seed)
@@ -83,7 +85,7 @@ def _row(comparison: Comparison, seed: int) -> tuple[dict[str, Any], str]:
         if seconds >= BRIEF_SECONDS
         else chance.randint(*MANY_CALLS)
     )
-    # Not behind the trials' seeds, which the candidate's process is told.
+    # Not next to the trials' seeds, which the candidate's process is told.
     first = secrets.randbelow(2**31)
     small = INPUT_SETS * bytes_of(comparison.inputs) <= MOST_BYTES
     data = [comparison.own_inputs(first + number) if small else None for number in range(INPUT_SETS)]
@@ -127,8 +129,8 @@ def _row(comparison: Comparison, seed: int) -> tuple[dict[str, Any], str]:
 
 
 def _later(first: Errors, number: int, moved: float) -> Errors:
-    """How far rounding may move an output after `number` calls, where it moves a first one by `first`, and each call's state by
-    `moved` of its size: an entry that is looked up in a table has no error before the table moves."""
+    """Return how far rounding may move an output after `number` calls, where it moves the first output by `first`, and the
+    state by `moved` of its size at each call: an entry that is looked up in a table has no error before the table moves."""
     return Errors(
         (1 + number) * first.normwise + number * moved, (1 + number) * first.componentwise + number * moved / U32
     )
@@ -139,7 +141,7 @@ def _norm(t: Any) -> float:
 
 
 def _moves_on(comparison: Comparison, seed: int) -> str:
-    """How the numbers that calls on the same data draw one after the other depend on each other; empty if they do not seem to."""
+    """Return how the random numbers of successive calls on the same data depend on each other; empty if they do not seem to."""
     theirs = [comparison.output(seed, on=number > 0) for number in range(COMPARED_CALLS)]
     own = [comparison.reference.ask("forward", seed=seed, on=number > 0).value for number in range(COMPARED_CALLS)]
     pairs = [(i, j) for j in range(COMPARED_CALLS) for i in range(j)]
@@ -150,8 +152,8 @@ def _moves_on(comparison: Comparison, seed: int) -> str:
 
 
 def dependent(right: list[float], found: list[float]) -> str:
-    """How distances of a candidate's outputs from each other are not what the reference's own, `right`, are; empty if they are,
-    or where those differ too much to tell."""
+    """Return how the distances between a candidate's outputs (`found`) differ from those between the reference's own
+    (`right`); empty if they do not, or where the reference's differ too much to tell."""
     if not all(0 < x < math.inf for x in right):
         return ""
     low, high = min(right), max(right)
@@ -168,7 +170,7 @@ def dependent(right: list[float], found: list[float]) -> str:
 
 
 def _distance(a: Any, b: Any) -> float:
-    """The norm of the difference of two outputs' tensors of floating point; infinite where they have other shapes."""
+    """Return the norm of the difference of two outputs' tensors of floating point; infinite where their shapes differ."""
     total = 0.0
     one, other = leaves(a), leaves(b)
     if len(one) != len(other):

@@ -1,30 +1,35 @@
-"""What rounding makes of data far from the usual, beyond what a perturbed float64 run shows."""
+"""How far rounding may move outputs on data far from the usual, beyond what a perturbed float64 run shows."""
 
 from __future__ import annotations
 
 from ..inputs.catalogue import MILDER, MIXED, VARIATIONS, Variation
 from ..judging.bounds import U32, Truth
 
-# Of extreme data: how many times what the perturbed run moves an output by counts, and how much of it at least. The power of two
-# of x log2(e), which is honest, is off by several roundings of x, which are thousands.
+# For extreme data: the factor by which the perturbed run's errors are multiplied, and the least error that is allowed, of
+# the output's size. Taking the power of two of x log2(e) is honest, and is off by several roundings of x, where x is in the
+# thousands.
 MORE, GROSS = 4.0, 2.0**-9
-STEADY = 2.0**-12  # of an output's size
-# Of data of which some rows are far from the usual.
+# Of an output's size: with ENLARGED parameters, larger errors of a perturbed run are not multiplied.
+STEADY = 2.0**-12
+# The least error that is allowed for data of which some rows are far from the usual.
 ROWS = 2.0**-15
-# Where logarithms of decays add up to hundreds and thousands, exponentials of differences of their sums are off by as many u.
+# The least errors that are allowed for models of decays. Where logarithms of decays add up to hundreds and thousands,
+# exponentials of differences of their sums are off by as many u.
 FAR_DECAYS = {"times 100": GROSS, "graded": GROSS, "steady": GROSS, "planted": ROWS, MIXED: ROWS, "pointers": ROWS}
 FAR_DECAYS["negative parameters"] = GROSS
 FAR_DECAYS |= {v.name: GROSS for v in (*VARIATIONS, *MILDER.values()) if v.rare}
-# Where few entries are 100000 times as large as the others, a sum in order is less accurate beside them than the reference's sum.
+# Where a few entries are 100000 times as large as the others, a sum in order is less accurate beside them than the
+# reference's sum.
 ROUGH = {"rare large rows": 2.0**-17}
-# Parameters with which the reference itself may lose most of its bits, and few entries may decide the error of the whole.
+# Parameters with which the reference itself may lose most of its bits, and with which a few entries may decide the error of
+# the whole.
 ENLARGED = {"large parameters", "parameters times 4", "parameters times 2", "negative parameters"} | {
     f"single parameters{name}" for name in ("", " turned", " times 4", " turned times 4")
 }
 
 
 def _least_error(name: str, extreme: bool, decays: bool) -> float:
-    """How far an output may be off, of its size, for data of this name; 0 where only a perturbed run says it."""
+    """Return how far an output may be off, of its size, for data of this name; 0 where only a perturbed run tells."""
     gross = GROSS if extreme else FAR_DECAYS.get(name, 0.0) if decays else 0.0
     return max(gross, ROUGH.get(name, 0.0))
 
@@ -38,7 +43,7 @@ def allow(truth: Truth, variation: Variation, decays: bool) -> None:
 
 
 def allow_mixed(truths: list[Truth], decays: bool) -> None:
-    """The same of a trial whose rows are those of several variations."""
+    """Widen the bounds of a trial whose rows are those of several variations."""
     gross = _least_error(MIXED, extreme=False, decays=decays)
     for truth in truths:
         truth.extreme |= gross > 0
@@ -46,8 +51,8 @@ def allow_mixed(truths: list[Truth], decays: bool) -> None:
 
 
 def _widen(truth: Truth, gross: float, more: bool = False) -> None:
-    """`more`: a perturbed run's errors count for MORE times as much in any case, but where they are large already: milder data
-    say more then."""
+    """Multiply a perturbed run's errors by MORE, and make them at least `gross`. If `gross` is 0, do so only with `more`,
+    and only where the errors are not large already: milder data say more then."""
     noise = truth.noise
     if noise is None or not (gross or (more and noise.normwise <= STEADY)):
         return

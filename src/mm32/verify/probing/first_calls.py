@@ -1,9 +1,9 @@
 """Another first call: a candidate that is made anew answers small data first, and then the script's own.
 
-What a candidate keeps of its first call (a length, a scale, which entries are zero) is right for those that follow where it holds
-for all data alike. All trials' and all timed calls' data are of one kind, so that what was kept of one of them often holds for
-the others. Small: each integer the least of its tensor, numbers a 64th as large; or, where the reference does not take that, the
-data of a probe that the candidate has passed.
+What a candidate keeps of its first call (a length, a scale, which entries are zero) is right for later calls only if it
+holds for all data alike. The data of all trials and of all timed calls are of one kind, so what was kept of one of them
+often holds for the others. In small data, each integer is the least of its tensor, and numbers are a 64th as large. Where
+the reference does not take these, the first call gets data of a probe that the candidate has passed.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from ..compare import Comparison
 
 ASKS = "made anew, small data at the first call, then the script's own"
-ODD = ("a NaN", "an Inf")  # probes at whose data a candidate may raise
+ODD = ("a NaN", "an Inf")  # probes on whose data a candidate may raise
 SMALLER = 2.0**-6
 
 
 def small(inputs: Any) -> Any:
-    """Small data in the place of these."""
+    """Return small data in place of these."""
     values, tree = pytree.tree_flatten(inputs)
     made = [t * SMALLER if isinstance(t, Tensor) and t.is_floating_point() else t for t in least(values)]
     return pytree.tree_unflatten(made, tree)
 
 
 def run(comparison: Comparison, passed: Sequence[PassedProbe]) -> tuple[dict[str, Any], str] | None:
-    """The record of the probe, but for its name, and what is wrong; None where there are no data for a first call."""
+    """Return the probe's record without its name, and what is wrong; None where there are no data for a first call."""
     seed = secrets.randbelow(2**31)
     first, of = _first(comparison, passed, seed)
     if first is None:
@@ -69,7 +69,7 @@ def run(comparison: Comparison, passed: Sequence[PassedProbe]) -> tuple[dict[str
 
 
 def _first(comparison: Comparison, passed: Sequence[PassedProbe], seed: int) -> tuple[Any, str]:
-    """Data for the first call, and what they are, in words; None where there are none."""
+    """Return data for the first call, and what they are, in words; None where there are none."""
     made = small(comparison.own_inputs(seed))
     comparison.inputs = made
     try:

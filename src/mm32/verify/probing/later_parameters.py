@@ -1,8 +1,8 @@
 """Whether a candidate still looks at its parameters after its first call.
 
-Weights that are packed once are fair (docs/defence.md), and no probe refuses them: each makes the model anew for other
-parameters. But who goes on to train the model, or loads a checkpoint into it, has to know. So one model that has been called
-gets other parameters in place, as an optimizer or load_state_dict gives them, and is called again.
+Packing weights once is fair (docs/defence.md), and no probe refuses it: each makes the model anew for other parameters. But
+a user who goes on to train the model, or loads a checkpoint into it, has to know. So one model that has been called gets
+other parameters in place, as an optimizer or load_state_dict gives them, and is called again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from ..compare import Comparison
 
 SAYS = "parameters that change after a call, which it does not look at again"
-# Of the way from the reference's answer before to the one after, how far from the latter the candidate's may be. No more is to be
-# told here than which of the two it is.
+# How far the candidate's answer may be from the reference's answer for the new parameters, as a share of the distance
+# between the reference's answers before and after. All that is to be told here is which of the two it is.
 FOLLOWS = 0.5
 
 
 def left_out(comparison: Comparison) -> list[str]:
-    """What the verdict's line says of it: nothing where the candidate's answer follows its parameters, or cannot be told."""
+    """Return what the verdict's line says about this: nothing where the candidate's answer follows its parameters, or where
+    that cannot be told."""
     if not comparison.copied or comparison.session.kernel is not None or not comparison.build["state"]:
         return []
     seed = comparison.session.seed
@@ -36,7 +37,7 @@ def left_out(comparison: Comparison) -> list[str]:
         if not _changed(comparison, seed):
             return []
         comparison.give(usual)
-        comparison.output(seed)  # by its own parameters
+        comparison.output(seed)  # with its own parameters
         again = {"init": comparison.build["init"], "state": comparison.varied["state"]}
         comparison.candidate.ask("build", again, seed=seed, again=True)
         comparison.forward(seed)
@@ -53,16 +54,16 @@ def left_out(comparison: Comparison) -> list[str]:
 
 
 def _changed(comparison: Comparison, seed: int) -> bool:
-    """Give the reference other parameters; whether it has an answer for some."""
+    """Give the reference other parameters. Return whether it has an answer for some."""
     for name in ("parameters", "parameters of one sign"):
         if comparison.vary(name, seed) is None:
             return True
-        comparison.restore_parameters()  # the reason may have been found once they were changed
+        comparison.restore_parameters()  # the reason may have been found only after they were changed
     return False
 
 
 def _apart(some: Any, others: Any) -> float:
-    """The distance of two outputs' numbers; 0 where these are not of one kind, or not all finite."""
+    """Return the distance between the numbers of two outputs; 0 where these are not of one kind, or not all finite."""
     total = 0.0
     for (_, a), (_, b) in zip(leaves(some), leaves(others), strict=False):
         if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.is_floating_point():

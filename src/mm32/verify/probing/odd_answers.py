@@ -1,4 +1,4 @@
-"""What is right of an answer to NaN and Inf in the inputs: where they decide nothing, and where NaN may spread further."""
+"""Which answers to NaN and Inf in the inputs are right: where these decide nothing, and where NaN may spread further."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from .prober import Prober
 
 OTHERWISE = "NaN and Inf, for which it may answer otherwise than the reference, and does"
 FURTHER = "NaN and Inf, of which it makes NaN in more of its output than the reference"
-# The least part of what the reference has finite that is finite then: of an output that is all NaN nothing would be seen.
+# Of the entries that are finite in the reference's output, the least share that has to be finite in the candidate's too: of
+# an output that is all NaN nothing would be seen.
 STILL_FINITE = 1 / 16
 
 
@@ -28,9 +29,12 @@ class OddAnswers(Prober):
     def free_answers(
         self, truths: list[Truth], seed: int
     ) -> tuple[dict[str, tuple[Tensor, Tensor]], bool, list[list[Any]]]:
-        """Truth.free of each tensor, and Truth.compares, which the truths get too: where NaN and Inf of the inputs decide
-        nothing, and whether the model does nothing for NaN. And whole outputs that are right too: of a kernel that skips zeros,
-        for which 0 times NaN is 0, and of one that leaves x + (y - x) out."""
+        """Return Truth.free of each tensor, Truth.compares, and whole outputs that are right too.
+
+        The first two, which the truths get too, say where NaN and Inf of the inputs decide nothing, and whether the model
+        does nothing for NaN. The whole outputs are those of a kernel that skips zeros, for which 0 times NaN is 0, and of
+        one that leaves x + (y - x) out.
+        """
         reply = self.reference.ask("free", seed=seed)
         if reply.header.get("short"):
             raise torch.OutOfMemoryError("there is no memory to find out what NaN and Inf decide")
@@ -43,8 +47,9 @@ class OddAnswers(Prober):
     def other_answers(
         self, truths: list[Truth], answers: list[list[Any]], got: Any
     ) -> tuple[Judgement, list[Truth] | None]:
-        """The judgement of an output by what `free_answers` found; with truths of one of the whole `answers`, where it is that
-        one. On the verdict's line stands that the candidate answers otherwise, where that is right."""
+        """Return the judgement of an output by what `free_answers` found, and the truths of one of the whole `answers` if
+        the output is that one. Where it is right to answer otherwise than the reference, the verdict's line says that the
+        candidate does."""
         found, taken = judge(got, truths), None
         for answer in answers if not found.same else ():
             others = [t.other(reference=o, exact=None, free=None) for t, o in zip(truths, answer, strict=True)]
@@ -58,13 +63,15 @@ class OddAnswers(Prober):
     def spread_further(
         self, found: Judgement, variation: Variation, truths: list[Truth], got: Any
     ) -> tuple[Judgement, dict[str, Tensor]]:
-        """Of an output that was `found` wrong for NaN and Inf: whether all that is wrong is that NaN stands in more of it than of
-        the reference's, as it does behind tiles, transforms, products with triangles, and products in another order. That is
-        said on the verdict's line, and is no wrong answer; the judgement then, and which entries it makes NaN, by path.
+        """Return the judgement of an output that was `found` wrong for NaN and Inf, and which entries it makes NaN, by path.
 
-        What one odd number makes of one entry has not spread: a mask that is multiplied by, in place of a choice, is wrong. In a
-        model without products, recurrences (products over steps) and interpolations, only what spreads over finite numbers
-        counts: sums in another order make no NaN of an Inf, as compensated ones do."""
+        The output is not wrong if it only has NaN in more entries than the reference's, as it has behind tiles, transforms,
+        products with triangles, and products in another order. The verdict's line then says so.
+
+        What one odd number makes of one entry has not spread: multiplying by a mask, in place of a choice, is wrong. In a
+        model without products, recurrences (products over steps) and interpolations, only NaN that spreads over finite
+        numbers counts: sums in another order make no NaN of an Inf, unlike compensated ones.
+        """
         parts = [
             further(one, truth.reference)
             for (_, one), truth in zip(leaves(got), truths, strict=False)
@@ -73,7 +80,7 @@ class OddAnswers(Prober):
         of_infinite, of_finite, still = (sum(part[i] for part in parts) for i in range(3))
         of_infinite = of_infinite if self.truth.products or self.truth.regroups else 0
         put = self.odd_inputs() - self.usual_odd
-        # Where all that it makes NaN is infinite in the reference, no mask has been multiplied by.
+        # If all entries that it makes NaN are infinite in the reference, it has not multiplied by a mask.
         spread = of_finite + of_infinite > put or (of_infinite > 0 and not of_finite)
         if not spread or still < STILL_FINITE * (still + of_finite):
             return found, {}

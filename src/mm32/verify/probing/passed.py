@@ -10,14 +10,17 @@ from typing import Any
 from ..exchange.wire import bytes_of
 from ..judging.bounds import Truth
 
-PASSED_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
-LARGEST_PASSED = 512 << 20  # up to which one probe's are kept
+PASSED_BYTES = 128 << 20  # the most bytes of probes' inputs that are kept for timed windows
+LARGEST_PASSED = 512 << 20  # the most bytes of one probe's inputs that are kept
 
 
 @dataclass
 class PassedProbe:
-    """Data of a probe that the candidate has passed, and what makes the truths of its outputs of (seed, output); of any model but
-    a product by noise=False without a perturbed run."""
+    """Data of a probe that the candidate has passed.
+
+    `truths`: makes the truths of the outputs on these data from (seed, output). For any model but a product, noise=False
+    leaves the perturbed run out.
+    """
 
     name: str
     inputs: Any
@@ -25,17 +28,17 @@ class PassedProbe:
 
 
 class PassedProbes:
-    """What is kept of all that was passed, in `found`."""
+    """The data that are kept of all probes that were passed, in `found`."""
 
     def __init__(self) -> None:
         self.found: list[PassedProbe] = []
-        self.passed = 0  # probes that were passed, of whose data as many are kept as there is room for
-        self.passed_large = 0  # the same of larger data, of which one is kept
+        self.passed = 0  # probes that were passed; as many of their data are kept as there is room for
+        self.passed_large = 0  # the same for larger data, of which one probe's are kept
 
     def keep(self, name: str, truths: Callable[..., list[Truth]], inputs: Any) -> None:
-        """Keep these data of the probe `name`, if there is room for them, or chance has it."""
+        """Keep these data of the probe `name` if there is room for them, or if chance has it."""
         size = bytes_of(inputs)
-        if any(one.name == name for one in self.found):  # of data that were drawn twice
+        if any(one.name == name for one in self.found):  # its data were drawn twice
             name += ", again"
         if size <= PASSED_BYTES:
             self.passed += 1

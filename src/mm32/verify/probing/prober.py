@@ -23,15 +23,15 @@ RAISES = "the candidate raises on it"
 LATE = "left out for time"
 UNSET = "the candidate's parameters cannot be set"
 NO_MEMORY = "the card has no memory left to judge it"
-MOST_UNJUDGED = 2  # probes that may be left out for that
+MOST_UNJUDGED = 2  # the most probes that may be left out for lack of memory
 
 
 class Prober:
-    """Probes of one comparison, after its trials found nothing.
+    """The probes of one comparison, after its trials found nothing.
 
-    Both processes are asked, and outputs judged, through the methods that `comparison` has for trials and probes. They leave
-    the inputs and the output that they are about in its `inputs`, `varied` and `right`. What its self-test needs goes into its
-    `cases` and `made`; results go into its report.
+    Both processes are asked, and outputs judged, through the methods that `comparison` has for trials and probes. These
+    leave the inputs and the output that they are about in its `inputs`, `varied` and `right`. What the self-test of the
+    comparison needs goes into its `cases` and `made`; results go into its report.
     """
 
     def __init__(self, comparison: Comparison):
@@ -42,23 +42,23 @@ class Prober:
         self.truth = comparison.truth
         self.passed = PassedProbes()
         self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
-        self.waited = 0.0  # seconds, for other verifications
-        self.begun = 0.0  # when the last probe did
+        self.waited = 0.0  # seconds of waiting for other verifications
+        self.begun = 0.0  # when the last probe began
 
     def run(self, begin: float) -> Judgement:
-        """All of them, which began at `begin`. The first that fails decides; the others are reported as well. Raises Stop and
-        Failure."""
+        """Run all probes, which began at `begin`. The first that fails decides; the others are reported as well. Raises Stop
+        and Failure."""
         raise NotImplementedError
 
     def next(self, name: str) -> None:
-        """A probe begins. Another verification that waits to measure goes first."""
+        """Begin a probe. Another verification that waits to measure goes first."""
         self.done()
         self.waited += self.session.let_others()
         self.session.at(f"probing: {name}")
         self.begun = time.monotonic()
 
     def done(self) -> None:
-        """The last probe has ended: its record gets the seconds that it took."""
+        """End the last probe: its record gets the seconds that it took."""
         for last in self.report.probes[-1:]:
             last.setdefault("seconds", round(time.monotonic() - self.begun, 3))
 
@@ -68,7 +68,8 @@ class Prober:
         return spent + self.comparison.trial_seconds / 2 > self.session.probe_budget
 
     def output(self, seed: int, odd: bool) -> tuple[Any, str]:
-        """The candidate's output; or that it raises, which on `odd` data, that hold NaN or Inf, is no wrong answer."""
+        """Return the candidate's output, or why there is none: raising is no wrong answer on `odd` data, which hold NaN or
+        Inf."""
         try:
             return self.comparison.output(seed), ""
         except Failure as failure:
@@ -79,8 +80,9 @@ class Prober:
             return None, f"{RAISES}: {one_line(failure.message, 160)}"
 
     def without_memory(self, record: dict[str, Any]) -> None:
-        """Leave a probe out that there was no memory to judge: no process waits for an answer, so that the next one can be tried.
-        But few: a candidate that fills the card could have all of them left out. Raises OutOfMemoryError."""
+        """Leave out a probe that there was no memory to judge. No process waits for an answer, so the next one can be tried.
+        Only a few may be left out, since a candidate that fills the card could have all of them left out: after these it
+        raises OutOfMemoryError."""
         record |= {"status": "skipped", "reason": NO_MEMORY}
         self.session.short = True
         if sum(probe.get("reason") == NO_MEMORY for probe in self.report.probes) > MOST_UNJUDGED:

@@ -20,7 +20,7 @@ from .prober import LATE, UNSET, Prober
 
 
 class ProductProbes(Prober):
-    """Of a product, alone or with what is done to its result."""
+    """Probes of a product, alone or with an epilogue."""
 
     def run(self, begin: float) -> Judgement:
         comparison = self.comparison
@@ -67,13 +67,13 @@ class ProductProbes(Prober):
         return worst
 
     def _restore(self, with_state: bool) -> None:
-        """Let the reference have the script's own data again, and its own parameters where probes change them."""
+        """Give the reference the script's own data again, and its own parameters where probes change them."""
         if with_state:
             self.reference.ask("build", self.comparison.build, seed=self.session.seed)
         self.comparison.own_inputs(self.session.seed)
 
     def _probe_data(self, probe: Probe, seed: int) -> tuple[Any, str | None]:
-        """A probe's inputs and parameters, which the reference then has; or None, and why the probe is skipped."""
+        """Return a probe's inputs and parameters, which the reference then has; or None, and why the probe is skipped."""
         assert self.truth.contraction is not None
         float32 = {leaf.dtype for _, leaf in leaves(self.comparison.right)} == {torch.float32}
         reason = skip_reason(probe, self.truth.contraction["activation"], float32)
@@ -103,8 +103,8 @@ class ProductProbes(Prober):
         return result
 
     def _whatever_the_order(self, got: Tensor, truth: Truth, result: Judgement) -> Judgement:
-        """`result`, unless much of the error is what it was before the terms of the sums changed their places: what depends on
-        the order of sums is another then, what rounding operands to fewer bits makes is the same."""
+        """Return `result`, set to different if much of the error is what it was before the terms of the sums were reordered.
+        Errors that depend on the order of sums change with it; errors of operands rounded to fewer bits stay the same."""
         before, exact = self.comparison.likeness.first_error, truth.exact
         self.comparison.likeness.first_error = None
         if before is None or not isinstance(exact, Tensor) or truth.rows is not None:

@@ -1,7 +1,7 @@
-"""Calls under seeds for which the numbers that a model draws by themselves are rare ones: a layer that is dropped once in a
-thousand calls is dropped, a crop begins at its last place.
+"""Calls with seeds for which the single numbers that a model draws are rare ones.
 
-Candidate and reference draw the same numbers after the same seed, so the reference's process looks for the seeds.
+A layer that is dropped once in a thousand calls is dropped then, or a crop begins at its last place. Candidate and reference
+draw the same numbers after the same seed, so the reference's process looks for the seeds.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ ASKS = "seeds of which the single numbers that a call draws are the smallest, or
 
 
 def run(comparison: Comparison) -> tuple[dict[str, Any], str] | None:
-    """The record of the probe, but for its name, and what is wrong, empty if nothing is; None where a call draws no single
-    number first. Raises Stop and Failure."""
+    """Return the probe's record without its name, and what is wrong, empty if nothing is; None where a call does not begin
+    by drawing single numbers. Raises Stop and Failure."""
     own = comparison.session.seed
     seeds = comparison.reference.ask("rare_seeds", seed=own).header.get("seeds") or []
     if not seeds:

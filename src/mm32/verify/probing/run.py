@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from ..compare import Comparison
 
 NOT_FINITE = "the reference's own answer is not finite there"
-FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
-MOST_RANGES = 4  # of lines, that are told one by one
-MOST_HELD = 256 << 20  # bytes of outputs, of which two at once are no matter
+FULL_BITS = 22.0  # if an arithmetic has more bits than this, it does not matter that no data show more
+MOST_RANGES = 4  # the most ranges of lines that are named one by one
+MOST_HELD = 256 << 20  # bytes of outputs up to which it does not matter that two are held at once
 LARGER = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.larger}
 EQUAL = {"constant", "zero rows", "rare equal rows"}  # data whose entries, or rows, are equal, as those of padding are
 FINE_PROBES = {v.name for v in ISOLATING}
@@ -52,7 +52,8 @@ class Probing:
         return self.prober.passed.found
 
     def run(self) -> Judgement:
-        """All probes of this model. The first that fails decides; the others are reported as well. Raises Stop and Failure."""
+        """Run all probes of this model. The first that fails decides; the others are reported as well. Raises Stop and
+        Failure."""
         begin = time.monotonic()
         worst = self.prober.run(begin)
         others: list[tuple[str, str, Apart]] = []
@@ -84,7 +85,7 @@ class Probing:
         return worst
 
     def _not_run(self, applied: list[dict[str, Any]]) -> list[str]:
-        """What the probes that did not run would have shown, in words."""
+        """Return in words what the probes that did not run would have shown."""
         said = []
         probes = self.report.probes
         if any(p.get("reason") == UNSET for p in probes):
@@ -108,7 +109,8 @@ class Probing:
         return said
 
     def _bits(self, applied: list[dict[str, Any]]) -> list[str]:
-        """Reports how many bits the candidate's arithmetic carries, where its data show that; what they do not show, in words."""
+        """Report how many bits the candidate's arithmetic carries, where its data show that. Return in words what they do
+        not show."""
         said = []
         bits = min(self.prober.seen)
         of_trials = self.comparison.likeness.own_bits
@@ -124,7 +126,7 @@ class Probing:
         return said
 
     def _unlike(self) -> list[str]:
-        """What no input has been, and what of the model was left as it is, in words."""
+        """Return in words what no input has been, and what of the model was left as it is."""
         left = self.report.problem.get("not_given") or []
         said = [f"arguments of forward that get_inputs() does not give: {', '.join(map(str, left))}"] if left else []
         return (
@@ -132,7 +134,8 @@ class Probing:
         )
 
     def _never_run(self) -> list[str]:
-        """What of the reference's own text no comparison has run, in words: what the candidate does there was not seen."""
+        """Return in words which lines of the reference's own text no comparison has run: what the candidate does there was
+        not seen."""
         ranges = self.comparison.reference.ask("never_run").header["lines"]
         said = [str(first) if first == last else f"{first} to {last}" for first, last in ranges[:MOST_RANGES]]
         if not said:
@@ -142,7 +145,7 @@ class Probing:
         return [f"{lines} {', '.join(said)}{more} of the reference, which never ran"]
 
     def _overwritten(self) -> list[str]:
-        """Outputs that are kept over the next call, in words, if the candidate's next call overwrites them, and the reference's
+        """Return in words that the candidate's next call overwrites outputs that are kept, if it does and the reference's
         does not: a caller who knows no better keeps them."""
         comparison = self.comparison
         if bytes_of(comparison.right) > MOST_HELD:
@@ -156,14 +159,15 @@ class Probing:
         return ["outputs that are kept over the next call, which overwrites them"]
 
     def _labels(self) -> list[str]:
-        """Labels that a loss leaves out, in words: no candidate is given them, for one that looks them up may end its process."""
+        """Return in words the labels that a loss leaves out. No candidate is given them, because one that looks them up may
+        end its process."""
         whole = any(isinstance(t, Tensor) and t.dtype in WIDEST for _, t in leaves(self.comparison.inputs))
         return [
             f"labels of {label}, which its loss leaves out" for label in self.report.problem.get("ignored", ()) if whole
         ]
 
     def _apart(self, name: str, asks: str, run: Apart, begin: float) -> str:
-        """A probe that has a module of its own. What is wrong, empty if nothing."""
+        """Run a probe that has a module of its own. Return what is wrong, empty if nothing is."""
         self.prober.next(name)
         record: dict[str, Any] = {"name": name, "asks": asks}
         self.report.probes.append(record)

@@ -22,17 +22,19 @@ ASSUMES = "inputs of other strides, which it takes for contiguous"
 
 
 def turned(value: Any) -> Any:
-    """A tensor of the same values whose last two axes have exchanged their places in memory; itself where that is nothing."""
+    """Return a tensor of the same values whose last two axes have exchanged their places in memory; the value itself where
+    that does not apply."""
     if not isinstance(value, Tensor) or value.dim() < 2 or min(value.shape[-2:]) < 2 or not value.is_contiguous():
         return value
     return value.transpose(-1, -2).contiguous().transpose(-1, -2)
 
 
 def run(comparison: Comparison) -> tuple[dict[str, Any], str] | None:
-    """The record of the probe, but for its name, and what is wrong, which is nothing; None where no input could be turned.
+    """Return the probe's record without its name, and what is wrong, which is nothing; None where no input could be turned.
 
-    Many kernels take contiguous inputs alone, as `get_inputs` makes them, and say so or not. So a candidate that raises or is
-    wrong here is not refused: the probe is left out then, and the verdict's line says so."""
+    Many kernels take contiguous inputs alone, as `get_inputs` makes them, and say so or not. So a candidate that raises or
+    is wrong here is not refused: the probe is left out, and the verdict's line says so.
+    """
     seed = comparison.session.seed
     own = comparison.own_inputs(seed)
     inputs = pytree.tree_map(turned, own)

@@ -34,28 +34,29 @@ if TYPE_CHECKING:
 
 DECIDES = "rounding decides the reference's own answer there"
 MANY_TERMS = "sums have many terms there even so"
-PERTURBED = 3  # probes that needed a perturbed float64 run, after which the others get one at once
-ELSEWHERE = 4  # times that NaN and Infs are put elsewhere
-# Entries of an output whose bound is found anew where sums of equal terms may explain an error.
+PERTURBED = 3  # after so many probes that needed a perturbed float64 run, all others get one at once
+ELSEWHERE = 4  # how many times NaN and Inf are put elsewhere, at most
+# The most entries of an output whose bound is found anew where sums of equal terms may explain an error.
 MOST_EQUAL = {"cpu": 1 << 24, "cuda": 1 << 26}
 TF32_BITS = 11
-ADDITIONS = 16.0  # that round, in data whose sums should have few terms: above it the probe would show nothing
-# Variations that come before these data: what comes last is left out first where time is short. Those of parameters come one
-# after another, since the candidate is made anew with each.
+# The most additions that round, on data whose sums should have few terms: with more the probe would show nothing.
+ADDITIONS = 16.0
+# How many variations come before the data of isolating.py: what comes last is left out first where time is short. Variations
+# of parameters come one after another, since the candidate is made anew with each.
 FIRST = 6
-SLOW_TRIAL = 1.5  # seconds of a trial with its judging, above which these data come last
-DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
+SLOW_TRIAL = 1.5  # seconds of a trial with its judging; where it takes longer, the data of isolating.py come last
+DRAWS = 2  # how often impulses are drawn where the output has few entries: one may be right by chance
 
-MOST_INPUTS = 24  # in which a NaN is put one after the other
+MOST_INPUTS = 24  # the most inputs into which a NaN is put, one after the other
 LACKS = "the candidate has no such tensors"
 
 
 class VariedProbes(OddAnswers):
-    """Of any model but a product."""
+    """Probes of any model but a product."""
 
     def __init__(self, comparison: Comparison):
         super().__init__(comparison)
-        # What makes the truths of the last variation's data, if they were passed, and these data.
+        # A function that makes the truths of the last variation's data, and these data; None if they were not passed.
         self.passed_data: tuple[Callable[..., list[Truth]], Any] | None = None
         self.altered = False  # the candidate has other parameters than the reference's own
         self.perturbed = 0  # probes for which a perturbed run was needed
@@ -68,7 +69,8 @@ class VariedProbes(OddAnswers):
         self.usual_odd = self.odd_inputs()
         draws = DRAWS if self.entries() <= FEW else 1
         few = [v for v in ISOLATING for _ in range(draws if v.name == "impulses" else 1)]
-        # Of those, a float64 run takes several times as long: where it takes long as it is, all others come before.
+        # A float64 run takes several times as long on the data of isolating.py. Where it takes long anyway, all variations
+        # come before.
         first = FIRST if comparison.trial_seconds <= SLOW_TRIAL else len(VARIATIONS)
         kinds = [*VARIATIONS[:first], *few]
         for variation in VARIATIONS[first:]:
@@ -95,7 +97,7 @@ class VariedProbes(OddAnswers):
         return worst
 
     def _later_inputs(self) -> int:
-        """In how many inputs beside the first a NaN is put by itself."""
+        """Return into how many inputs, beside the first, a NaN is put by itself."""
         found = (leaf for _, leaf in leaves(self.comparison.inputs))
         return min(MOST_INPUTS, max(1, sum(isinstance(t, Tensor) and t.is_floating_point() for t in found) - 1))
 
@@ -105,10 +107,13 @@ class VariedProbes(OddAnswers):
         return any(type(t) is int or (isinstance(t, Tensor) and t.dtype in WIDEST and t.numel() < LEAST) for t in found)
 
     def _probe_again(self, variation: Variation, seed: int, own: Any, begin: float) -> tuple[Judgement | None, bool]:
-        """As `_probe`. Where the candidate makes NaN of what is Inf or finite in the reference, they are put elsewhere, some
-        times at most: a gate of 0, or two Infs that meet, make NaN by chance, and so may nothing be left that is finite; a split
-        product without a guard makes it always. An answer to Infs that leave none in the reference's takes nothing
-        back, and no exception does."""
+        """Run `_probe`, and run it again with NaN and Inf put elsewhere where the candidate's NaN may be there by chance.
+
+        It is run again, at most ELSEWHERE times, where the candidate makes NaN of what is Inf or finite in the reference. A
+        gate of 0, or two Infs that meet, make NaN by chance, and may leave nothing that is finite; a split product without a
+        guard makes it always. A later run whose Infs leave none in the reference's output does not overturn the failure, nor
+        does one on which the candidate raises.
+        """
         before = self.report.wrong, self.report.picture
         failed: tuple[Judgement, dict[str, Any], tuple[Any, Any]] | None = None
         for again in range(ELSEWHERE + 1):
@@ -138,8 +143,8 @@ class VariedProbes(OddAnswers):
     def _probe(
         self, variation: Variation, seed: int, own: Any, begin: float, last: bool
     ) -> tuple[Judgement | None, bool]:
-        """One variation of the `own` inputs: what comes of it, None if it is left out; and whether a milder one may do.
-        `last`: Infs are not put elsewhere any more."""
+        """Run one variation of the `own` inputs. Return its judgement, None if it is left out, and whether a milder one may
+        do. `last`: NaN and Inf are not put elsewhere any more."""
         comparison = self.comparison
         self.passed_data = None
         record: dict[str, Any] = {"name": variation.name, "asks": variation.asks}
@@ -257,12 +262,12 @@ class VariedProbes(OddAnswers):
         return result
 
     def _truths_and_output(self, variation: Variation, seed: int) -> tuple[list[Truth], Any, Judgement] | str:
-        """The truths of a variation's output, the candidate's output, and what these truths say of it; or why the probe is left
-        out.
+        """Return the truths of a variation's output, the candidate's output, and its judgement; or why the probe is left out.
 
-        Perturbing the float64 run takes as long as the run itself. So it is asked for only where the rule's own bounds, without
-        what it would allow, are too narrow for the reference or for the candidate: where both are within them, it says nothing
-        more. After some candidates' outputs for which it was needed it is asked for at once."""
+        Perturbing the float64 run takes as long as the run itself. So it is asked for only where the rule's own bounds,
+        without what it would allow, are too narrow for the reference or for the candidate: where both are within them, it
+        says nothing more. After PERTURBED probes for which it was needed, it is asked for at once.
+        """
         comparison = self.comparison
         quick = not variation.isolating and self.perturbed < PERTURBED
         truths = self._truths(variation, seed, comparison.right, {}, noise=not quick)
@@ -290,7 +295,7 @@ class VariedProbes(OddAnswers):
         return truths, got, judge(got, truths)
 
     def _lacks(self, build: dict[str, Any]) -> bool:
-        """Make the candidate anew with tensors for its plain attributes. Whether it lacks one of these."""
+        """Make the candidate anew with tensors for its plain attributes. Return whether it lacks one of these."""
         lacks = self.comparison.candidate.ask("build", build, seed=self.session.seed).header.get("lacks")
         return not isinstance(lacks, list) or bool(lacks)
 
@@ -305,12 +310,12 @@ class VariedProbes(OddAnswers):
         compares: bool = False,
         spread: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> list[Truth]:
-        """The truths of the reference's output for a variation's data, with what more is right for these; `equal`: what sums of
-        equal terms may be off, too; `spread`: Truth.spread of its tensors, by path."""
+        """Return the truths of the reference's output for a variation's data, with what else is right for these. `equal`:
+        also with what sums of equal terms may be off. `spread`: Truth.spread of its tensors, by path."""
         truths = self.truth.of(seed, right, few=variation.isolating, noise=noise)
         for i, truth in enumerate(truths):
-            # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
-            # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
+            # A sum of Inf and -Inf is NaN. A kernel that adds up the weights before the product, which is the same except
+            # for Inf, makes it Inf, and behind an activation a number. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
             truth.spreads, truth.spread = variation.spreads, spread.get(truth.path)
             truth.by_row = variation.rare
@@ -318,7 +323,7 @@ class VariedProbes(OddAnswers):
             truth.free, truth.compares = free.get(truth.path), compares
             integers = isinstance(truth.reference, Tensor) and truth.u == 0
             odd = variation.odd and integers and truth.reference.dtype != torch.bool
-            # Truth values too may tell of what was picked: whether the best word ends a sentence.
+            # Booleans too may depend on what was picked: whether the best word ends a sentence.
             if variation.ties and integers and (odd or self.truth.may_pick(i)):
                 truth.tied = None if variation.odd else truth.flips
                 truth.flips = truth.reference.numel()  # the place of a NaN, or of one of several equal entries
@@ -327,18 +332,20 @@ class VariedProbes(OddAnswers):
         return truths
 
     def _allow_equal(self, truths: list[Truth], seed: int, right: Any) -> None:
-        """Widen bounds by what a sum of equal terms may be off: all are rounded the same way, so that errors do not average out.
-        4096 equal losses, added up in order, are 750 u off."""
+        """Widen bounds by what a sum of equal terms may be off: all terms are rounded the same way, so errors do not average
+        out. 4096 equal losses, added up in order, are 750 u off."""
         widen(truths, self.truth.of(seed, right, few=True))
 
     def _count_bits(self, result: Judgement) -> None:
-        """How many bits the candidate computes with, where the reference's own error is a few u: rounding counts for no more."""
+        """Note how many bits the candidate computes with, where the reference's own error is a few u: rounding counts for no
+        more."""
         error, own = result.errors.normwise, result.reference.normwise
         if result.measured and own <= FINE * U32 and 0 <= error < math.inf:
             self.seen.append(24.0 if error <= max(4 * own, FINE * U32) else -math.log2(error))
 
     def _coarse(self, seed: int, truths: list[Truth], result: Judgement) -> None:
-        """Of a model with products inside: what TF32 operands would do, for the self-test and to count the candidate's bits."""
+        """Find what TF32 operands would do in a model with products inside, for the self-test and to count the candidate's
+        bits."""
         if {truth.reference.dtype for truth in truths if isinstance(truth.reference, Tensor)} != {torch.float32}:
             return
         if not self.truth.products or self.truth.working > 2.0**-24 or truths[0].rows is not None:

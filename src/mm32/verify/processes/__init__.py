@@ -3,7 +3,7 @@
 process, channel         a script's process: start it, ask it, end it; its answers are checked before anything uses them
 launch, forkserver       workers forked from a process that has imported torch
 supervisor, sandbox      the process above a worker; the worker's namespaces, user, files and limits
-descendants              the processes below one
-guard                    whether somebody meddled with it all
+descendants              the processes that one has started, directly or through others
+guard                    whether somebody meddled with a verification
 device_lock, capacity    measuring alone; how many verifications run at once
 """

@@ -1,7 +1,7 @@
 """How many verifications run at once on this machine: the rest wait for a place.
 
 A reward function is called from many threads and processes at once, and each verification has four processes that import
-torch. A place is a lock on a file in the folder for temporary files, of this user and card; a turnstile, a lock on one more
+torch. A place is a lock on a file of this user and card in the folder for temporary files. A turnstile, a lock on one more
 file, lets one caller at a time look for a free place. The locks end with their process, however that ends. Where no such file
 can be made or locked, nobody waits.
 """
@@ -18,24 +18,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 POLL = 0.05
-A_CARD = 2  # verifications at once: one compiles, or waits, while the other one has the card
+A_CARD = 2  # verifications at once on a card: one compiles, or waits, while the other one has the card
 
 
 def card() -> str:
-    """The card that a verification of this process would use, as far as is known without starting CUDA; or cpu."""
+    """Return the card that a verification of this process would use, as far as is known without starting CUDA; or "cpu"."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     return first if first not in ("", "-1") and os.path.exists("/dev/nvidiactl") else "cpu"
 
 
 def count(of: str) -> int:
-    """Verifications that may run at once on a card, or on the CPU."""
+    """Return how many verifications may run at once on a card, or on the CPU."""
     cores = len(os.sched_getaffinity(0))
     return max(2, cores // 2) if of == "cpu" else A_CARD
 
 
 @contextlib.contextmanager
 def place(waiting: Callable[[float], None] = lambda seconds: None, folder: Path | None = None) -> Iterator[int]:
-    """Hold a place meanwhile; gives its number, -1 where there are no locks. `waiting` is called with the seconds waited."""
+    """Hold a place meanwhile; yield its number, or -1 where there are no locks. `waiting` is called with the seconds waited."""
     held = -1
     files: list[int] = []
     try:
@@ -48,7 +48,7 @@ def place(waiting: Callable[[float], None] = lambda seconds: None, folder: Path 
 
 
 def _take(waiting: Callable[[float], None], folder: Path, files: list[int]) -> int:
-    """The number of the place whose lock is then in `files`."""
+    """Take a place: put its lock into `files`, and return its number."""
     of = card()
     name = f"mm32-place-{os.getuid()}-{re.sub(r'[^A-Za-z0-9-]', '_', of)}"
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -72,7 +72,7 @@ def _take(waiting: Callable[[float], None], folder: Path, files: list[int]) -> i
 
 
 def _locked(file: int) -> bool:
-    """Whether this file description now has the lock. Two of one process are as apart as two of two processes."""
+    """Return whether this file description now has the lock. Two of them exclude each other even in one process."""
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True

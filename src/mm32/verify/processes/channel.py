@@ -2,8 +2,8 @@
 
 The other end runs the code under test. An answer counts only if it carries the nonce of its request; its value is
 rebuilt from plain types and tensors (wire.py); every text in its header, an exception's message for instance, is made
-safe to show (text.py) here, before any other part of the tool sees it. Texts inside the value itself, an output that is a
-str, stay as they are, to be compared; whoever shows one uses `text.one_line`.
+safe to show (text.py) here, before any other part of the tool sees it. Texts inside the value itself (an output that is a
+str) stay as they are, to be compared; code that shows one uses `text.one_line`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ SMALL = {"wake", "window", "release", "slots", "adopt", "set_inputs", "load", "b
 
 
 class Failure(Exception):
-    """A request without an answer. `kind`: raised, crashed, timeout, memory, processes, printed or channel.
+    """A request without an answer. `kind`: raised, crashed, killed, timeout, memory, processes, printed or channel.
 
-    `details` of "raised" are the fields of `checked_error`, of "memory" "on_card", where it is a card's. `role` says whose
-    process it was, reference or candidate.
+    `details`: for "raised" the fields of `checked_error`; for "memory" "on_card", where a card's memory is meant; for "crashed"
+    and "killed" the "signal" or "exit_code". `role`: whose process it was, reference or candidate for instance.
     """
 
     def __init__(self, kind: str, message: str, details: dict[str, Any] | None = None, role: str = ""):
@@ -59,8 +59,10 @@ class Reply:
 
 
 class Channel:
-    """Asks a worker. `idle` is called while an answer is awaited, and raises to end the wait. Of a `trusted` one large answers
-    are not copied. Large tensors on `device`, the worker's and the tool's, stay there (handover.py)."""
+    """Sends requests to a worker. `idle` is called while an answer is awaited, and raises to end the wait.
+
+    Large answers of a `trusted` worker are not copied. Large tensors on `device`, the worker's and the tool's, stay there
+    (handover.py)."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Channel:
         nonce = secrets.token_hex(8)
         request = {"op": op, "nonce": nonce, "value": wire.pack(value, tensors), **fields}
         if self.device is not None and op not in SMALL:
-            handover.make_room(self.device)  # what was judged has left memory that the worker may need
+            handover.make_room(self.device)  # judging has left memory in use that the worker may need
         with contextlib.ExitStack() as files:
             sent = list(descriptors)
             numbers = handover.chosen(tensors, str(self.device), handover.LARGE) if self.device is not None else []
@@ -132,7 +134,7 @@ class Channel:
             return wire.from_file(answer, metas, self.trusted, max_payload)
 
     def _from_card(self, described: Any, others: list[Tensor], max_payload: int | None) -> list[Tensor]:
-        """All tensors of an answer, of which those `described` are still the worker's: have them handed over."""
+        """Return all tensors of an answer: those `described` are still the worker's, and it is told to hand them over."""
         limit = None if max_payload is None else max_payload - wire.size_of(others)
         with reading():
             load = handover.Load(described, len(others), handover.LARGE, limit)
@@ -170,7 +172,7 @@ class Channel:
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """What no check has foreseen in an answer is the worker's fault as well: it must not end the tool."""
+    """Raise ProtocolError for what no check of an answer has foreseen: the worker is at fault, and it must not end the tool."""
     try:
         yield
     except torch.OutOfMemoryError:
@@ -189,7 +191,7 @@ def _memory_for(load: handover.Load) -> Iterator[None]:
 
 
 def checked_error(error: Any) -> dict[str, Any]:
-    """A worker's account of an exception: the texts of ERROR_FIELDS, "built" (1: while building) and "line" (or None)."""
+    """Return a worker's account of an exception: texts of ERROR_FIELDS, "built" (1: while building) and "line" (or None)."""
     if not isinstance(error, dict):
         raise wire.ProtocolError("malformed error")
     found: dict[str, Any] = {}
@@ -205,7 +207,7 @@ def checked_error(error: Any) -> dict[str, Any]:
 
 
 def safe(value: Any, depth: int = 0) -> Any:
-    """A header's values with every text in them made one line."""
+    """Return a header's values with every text in them made one line."""
     if depth > 8:
         raise wire.ProtocolError("a header that is nested too deep")
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""The processes below one, without a look at all that there are.
+"""Find the processes that a process has started, without a look at all processes of the machine.
 
-psutil reads /proc of every process of the machine for it: some 30 microseconds each, several times a second for each worker of
+psutil would read /proc of every process of the machine: some 30 microseconds each, several times a second for each worker of
 each verification.
 """
 
@@ -12,11 +12,11 @@ from functools import lru_cache
 
 import psutil
 
-READINGS = 6  # of a list of children, at most
+READINGS = 6  # the most readings of a list of children
 
 
 def below(pid: int) -> list[psutil.Process]:
-    """All processes that `pid` started, and those started; empty where it has ended."""
+    """Return all processes that `pid` started, directly or through others; [] where it has ended."""
     try:
         if not _listed():
             return psutil.Process(pid).children(recursive=True)
@@ -34,10 +34,10 @@ def below(pid: int) -> list[psutil.Process]:
 
 
 def _children(pid: int) -> set[int]:
-    """Of each thread, for it is a thread that starts a process.
+    """Return the children of all threads of a process: the system lists them by the thread that started them.
 
-    The system leaves one out, alive or not, if another is reaped while it writes the list. So the list is read until it stays the
-    same, and what any of the readings had is in it."""
+    The system leaves a child out, alive or not, if another is reaped while it writes the list. So the list is read until it stays
+    the same, and the children of all readings are returned."""
     found: set[int] = set()
     before: set[int] | None = None
     for _ in range(READINGS):
@@ -60,5 +60,5 @@ def _read_children(pid: int) -> set[int]:
 
 @lru_cache(None)
 def _listed() -> bool:
-    """Whether the system says what a thread has started (CONFIG_PROC_CHILDREN)."""
+    """Return whether the system lists the children of a thread (CONFIG_PROC_CHILDREN)."""
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")

@@ -1,10 +1,10 @@
 """A lock on a device: verifications on one machine compare at the same time, but only one at a time measures.
 
 It is a lock on a file in the folder for temporary files, one file for each user and card (and one for the CPU), and a
-turnstile, a lock on a second file, that everyone passes on the way to the first. Who wants to measure stays in the turnstile
-until those that compare have left, and nobody new comes in meanwhile. So the wait is bounded by what the present ones have
-left to do, however many come after them. Where no such file can be made or locked, nothing is locked, and verifications may
-disturb each other's times.
+turnstile, a lock on a second file, that every verification passes on the way to the first. One that wants to measure stays in
+the turnstile until those that compare have left, and no new one comes in meanwhile. So the wait is bounded by what the present
+ones have left to do, however many come after them. Where no such file can be made or locked, nothing is locked, and
+verifications may disturb each other's times.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class DeviceLock:
     def __init__(self, card: str, folder: Path | None = None):
         name = f"mm32-device-{os.getuid()}-{re.sub(r'[^A-Za-z0-9-]', '_', card)}"
         self._paths = [(folder or Path(tempfile.gettempdir())) / f"{name}.{end}" for end in ("lock", "turn")]
-        self._files: list[int] = []  # of the lock and of the turnstile; none where there are no locks
+        self._files: list[int] = []  # those of the lock and of the turnstile; empty where there are no locks
 
     def acquire_shared(self, waiting: Callable[[], None] = lambda: None, patience: float = PATIENCE) -> bool:
-        """Waits while another verification measures or waits to; as `acquire_exclusive`. False: it is not held."""
+        """Wait, like `acquire_exclusive`, while another verification measures or waits to. Return False if it is not held."""
         self.release()
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
@@ -43,8 +43,9 @@ class DeviceLock:
         return self._acquire(fcntl.LOCK_SH, waiting, patience)
 
     def acquire_exclusive(self, waiting: Callable[[], None] = lambda: None, patience: float = PATIENCE) -> bool:
-        """Waits, calling `waiting`, until no other verification holds the lock; False after `patience` seconds. The shared
-        lock is given up meanwhile, so that two that wait for each other both get their turn."""
+        """Wait, calling `waiting`, until no other verification holds the lock; return False after `patience` seconds.
+
+        The shared lock is given up meanwhile, so that two verifications that wait for each other both get their turn."""
         if not self._files:
             return True
         fcntl.flock(self._files[0], fcntl.LOCK_UN)
@@ -71,7 +72,9 @@ class DeviceLock:
             time.sleep(POLL)
 
     def wanted(self) -> bool:
-        """Whether somebody waits to measure: who can stop what it does, and holds the shared lock, lets it go meanwhile."""
+        """Return whether another verification waits to measure.
+
+        A verification that holds the shared lock and can interrupt its work then gives up the lock meanwhile."""
         if not self._files:
             return False
         try:

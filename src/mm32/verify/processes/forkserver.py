@@ -1,8 +1,8 @@
 """The program of the process that workers are forked from: it has imported torch, and nothing of a script.
 
-Importing torch takes two seconds, a fork of what has imported it some milliseconds. The server must not have used CUDA, which
-does not survive a fork; it checks that, and where it has been used it ends, and launch.py starts a server for each worker that
-imports nothing beforehand.
+Importing torch takes two seconds; forking a process that has imported it takes some milliseconds. The server must not have used
+CUDA, which does not survive a fork. It checks that, and ends if CUDA has been used; launch.py then starts a server for each
+worker that imports nothing beforehand.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
         importlib.import_module(name)
     if uses_cuda():
         os._exit(UNFIT)
-    # Python warns of threads at a fork. Those of a BLAS library wait for work, and it starts them anew in the child.
+    # Python warns of threads at a fork. Those of a BLAS library wait for work, and the library starts them anew in the child.
     warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
     signal.signal(signal.SIGCHLD, _reap)
     while True:
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
 
 
 def uses_cuda() -> bool:
-    """Whether this process has initialised CUDA."""
+    """Return whether this process has initialised CUDA."""
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:

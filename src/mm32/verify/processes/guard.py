@@ -1,4 +1,4 @@
-"""Whether somebody meddled with a verification from outside of it: its files, and the processes of the tool's side."""
+"""Find out whether somebody meddled with a verification from outside: with its files, or with the tool's own processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Guard:
         self.digests = {path: _digest(path) for path in scripts}
 
     def meddled(self, workers: Sequence[WorkerProcess]) -> str:
-        """What was done to the scripts and to the trusted ones of `workers`, as a reason for the report; "" if nothing."""
+        """Return what was done to the scripts and the trusted `workers`, as a reason for the report; "" if nothing."""
         said = []
         for worker in workers:
             worker.check_undisturbed()
@@ -40,7 +40,7 @@ class Guard:
         return ", and ".join(said)
 
     def killed(self, failure: Failure, isolation: Sequence[str]) -> str:
-        """Who may have ended a trusted process by a signal that none sends to itself."""
+        """Return a sentence on who may have ended a trusted process by a signal that no process sends to itself."""
         name = failure.details.get("signal", "a signal")
         if PID_NAMESPACE in isolation or USER in isolation:
             return (

@@ -32,17 +32,17 @@ BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from mm32.verify.processes.forkserver import main; main(sys.argv[1:])"
 )
-# Environment variables that make products of fp32 matrices TF32 ones.
+# Environment variables that make torch compute products of fp32 matrices in TF32.
 TF32_SWITCHES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 # Sockets of the user's other programs, which would run things for whoever asks.
 OTHER_PROGRAMS = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY")
-# Beginnings of the names of variables that are read when libraries are loaded.
+# Prefixes of the variables that libraries read when they are loaded.
 READ_AT_LOAD = ("OMP", "GOMP", "KMP", "MKL", "OPENBLAS", "TORCH", "PYTORCH", "ATEN", "LD_", "MALLOC", "CUDA", "NVIDIA")
 START = 120.0  # seconds that a worker may take to come up, torch's import included
 UNFIT = 3  # exit code of a server that cannot fork
 OBEY = 5.0  # seconds that a supervisor may take to obey
-# From most to least confined: whether namespaces, a view of the file system, and another user are tried. What the system
-# refuses is gone without at every level; a level is given up where the worker could not work there.
+# From most to least confined: whether namespaces, a separate view of the file system, and another user are tried. At every level
+# the worker goes without what the system refuses. A level is given up where the worker could not work there.
 LEVELS: tuple[tuple[bool, bool, bool], ...] = (
     (True, True, True),
     (True, False, True),
@@ -53,26 +53,28 @@ LEVELS: tuple[tuple[bool, bool, bool], ...] = (
 
 
 class NoStart(RuntimeError):
-    """No process for a script could be started, for a reason that is no script's."""
+    """No process for a script could be started, and no script is the reason."""
 
 
 def search_path() -> list[str]:
-    """This process's sys.path without relative entries: files in a worker's folder must not shadow a module."""
+    """Return this process's sys.path without relative entries: files in a worker's folder must not shadow a module."""
     return [str(Path(entry)) for entry in sys.path if entry and os.path.isabs(entry)]
 
 
 def environment() -> dict[str, str]:
-    """The environment variables of all workers: this process's own, but for Python's and those that make products TF32."""
+    """Return the environment variables of all workers.
+
+    They are this process's own without Python's, those that make products TF32, and the sockets of other programs."""
     dropped = (*TF32_SWITCHES, *OTHER_PROGRAMS)
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") and name not in dropped}
-    # On a busy CPU, OpenMP threads that spin at a barrier keep the thread they wait for from its core. The same code was
-    # then 8 ms instead of 20 µs in one of two processes, for as long as it lived.
+    # On a busy CPU, OpenMP threads that spin at a barrier keep the thread that they wait for from its core. The same code then
+    # took 8 ms instead of 20 µs in one of two processes, for as long as that process lived.
     env.setdefault("OMP_WAIT_POLICY", "passive")
     return env
 
 
 def needed() -> list[str]:
-    """Files and folders that a worker reads whatever its script is: Python's and the libraries'."""
+    """Return the files and folders that a worker reads whatever its script is: Python's and the libraries'."""
     paths = [sys.executable, os.path.realpath(sys.executable), sys.prefix, sys.base_prefix, *search_path()]
     paths += os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     paths += [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")]  # load_inline's compiler
@@ -101,7 +103,7 @@ class Server:
                 env=environment(),
                 cwd="/",
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # an interrupt from the keyboard is the tool's
+                start_new_session=True,  # an interrupt from the keyboard is for the tool
             )
         except BaseException:
             self.sock.close()
@@ -124,13 +126,13 @@ class Server:
 
 _lock = threading.Lock()
 _shared: tuple[Any, Server] | None = None
-_imports = 0  # the number in PRELOADED of what a server can import here
-# By LEVELS, and whether workers use CUDA: the number of the first at which they work.
+_imports = 0  # the index in PRELOADED of what a server can import here
+# By LEVELS and by whether workers use CUDA: the index of the first level at which they work.
 _works: dict[tuple[tuple[tuple[bool, bool, bool], ...], bool], int] = {}
 
 
 def shared() -> Server:
-    """This process's server; it is started, if need be, and comes up meanwhile."""
+    """Return this process's server. It is started if need be, and may still be coming up."""
     global _shared
     read = sorted((name, value) for name, value in environment().items() if name.startswith(READ_AT_LOAD))
     key = (os.getpid(), search_path(), read, _imports)
@@ -160,15 +162,15 @@ class Launched:
     isolation: list[str]
     exit_code: int | None = None  # as subprocess has it: negative for a signal
     lost: bool = False  # the supervisor has ended
-    ended: bool = False  # everything has
+    ended: bool = False  # `end` was called
 
     def poll(self) -> bool:
-        """Whether the worker has ended; its `exit_code` then is known, unless the supervisor is `lost`."""
+        """Return whether the worker has ended; its `exit_code` is then known, unless the supervisor is `lost`."""
         self._hear(0.0)
         return self.exit_code is not None or self.lost
 
     def command(self, word: bytes, answer: str) -> bool:
-        """Tell the supervisor a word; what it answers, or False where it does not answer in time."""
+        """Send the supervisor a word. Return what it says under `answer`, or False where it does not answer in time."""
         try:
             self.control.send(word)
         except OSError:
@@ -182,7 +184,7 @@ class Launched:
         return False
 
     def end(self) -> None:
-        """Have everything below the supervisor killed, and the supervisor end."""
+        """Make the supervisor kill everything below it, and end."""
         if self.ended:
             return
         self.ended = True
@@ -201,7 +203,7 @@ class Launched:
         self.control.close()
 
     def _gone(self, seconds: float) -> bool:
-        """Whether the supervisor ends within so many seconds. Its namespace's processes have then ended too."""
+        """Return whether the supervisor ends within so many seconds. Its namespace's processes have then ended too."""
         if self.pidfd >= 0:
             poll = select.poll()
             poll.register(self.pidfd, select.POLLIN)
@@ -212,7 +214,7 @@ class Launched:
         return not here
 
     def _hear(self, seconds: float) -> dict[str, Any]:
-        """What the supervisor says within so many seconds, or {}."""
+        """Return what the supervisor says within so many seconds, or {}."""
         facts = hear(self.control, seconds) if not self.lost and self.control.fileno() >= 0 else None
         if facts is None:
             self.lost = True
@@ -223,7 +225,7 @@ class Launched:
 
 
 def _runs(process: int) -> bool:
-    """Whether there is a process of this number that has not ended."""
+    """Return whether there is a process of this number that has not ended."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZXx"
     except OSError:
@@ -231,7 +233,7 @@ def _runs(process: int) -> bool:
 
 
 def hear(control: socket.socket, seconds: float) -> dict[str, Any] | None:
-    """The next message of a supervisor; {} if none comes within so many seconds, None if it has ended."""
+    """Return the next message of a supervisor; {} if none comes within so many seconds, None if it has ended."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
     if not poll.poll(max(0.0, seconds) * 1000):
@@ -244,12 +246,12 @@ def hear(control: socket.socket, seconds: float) -> dict[str, Any] | None:
 
 
 def launch(order: dict[str, Any], fds: Sequence[int], waiting: Callable[[], None]) -> Launched:
-    """Start a worker: as confined as it can be where order["confined"], else under a supervisor alone.
+    """Start a worker: as confined as it can be if order["confined"], else only under a supervisor.
 
     `order`: "program" (a module with main([descriptor])), "confined", "environment", "folder", "temporary" (folders for
-    temporary files), "needed", "script", "hidden" (a file that it must not see), "processes" (its most) and "threads" (of
-    torch's; None: as the server's environment says). `fds`: its connection, output, errors. `waiting` is called about ten times
-    a second. Raises NoStart.
+    temporary files), "needed", "script", "hidden" (a file that it must not see), "processes" (the most that it may have) and
+    "threads" (torch's number of threads; None: as the server's environment says). `fds`: its connection, output, errors.
+    `waiting` is called about ten times a second. Raises NoStart.
     """
     said, failed = "no server came up", 0
     while _imports < len(PRELOADED):
@@ -262,13 +264,13 @@ def launch(order: dict[str, Any], fds: Sequence[int], waiting: Callable[[], None
                 server.close()
         if isinstance(found, Launched):
             return found
-        if found:  # the server works, and this worker does not
+        if found:  # the server works, but this worker does not
             said = found
             break
         failed += 1
         with contextlib.suppress(subprocess.TimeoutExpired):
-            server.process.wait(1)  # or `shared` may find it still alive
-        if failed > 1 or server.process.poll() == UNFIT:  # once may be chance, or somebody's doing
+            server.process.wait(1)  # otherwise `shared` may find it still alive
+        if failed > 1 or server.process.poll() == UNFIT:  # a single failure may be chance, or somebody's doing
             failed = 0
             if number + 1 == len(PRELOADED):
                 break
@@ -277,7 +279,7 @@ def launch(order: dict[str, Any], fds: Sequence[int], waiting: Callable[[], None
 
 
 def _confined(server: Server, order: dict[str, Any], fds: Sequence[int], waiting: Callable[[], None]) -> Launched | str:
-    """A worker at the first level that works; or why there is none, "" if the server has ended."""
+    """Return a worker at the first level that works; or why there is none, "" if the server has ended."""
     found: Launched | str = ""
     last = len(LEVELS) - 1
     key = (LEVELS, _has_cuda() and order["environment"].get("CUDA_VISIBLE_DEVICES") not in ("", "-1"))
@@ -294,21 +296,21 @@ def _confined(server: Server, order: dict[str, Any], fds: Sequence[int], waiting
 
 
 def _has_cuda() -> bool:
-    """Whether a worker may use a GPU here. Asks neither torch nor the driver, which would start CUDA in this process."""
+    """Return whether a worker may use a GPU here. Ask neither torch.cuda nor the driver: that could start CUDA here."""
     import torch
 
     return torch.version.cuda is not None and os.path.exists("/dev/nvidiactl")
 
 
 def _import_less(number: int) -> None:
-    """A server that imports PRELOADED[number] does not come up here."""
+    """Let later servers import less: one that imports PRELOADED[number] does not come up here."""
     global _imports
     with _lock:
         _imports = max(_imports, number + 1)
 
 
 def _attempt(server: Server, order: dict[str, Any], fds: Sequence[int], waiting: Callable[[], None]) -> Launched | str:
-    """A worker, or why there is none; "" if the server has ended."""
+    """Return a worker, or why there is none; "" if the server has ended."""
     control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pidfd = -1
     try:
@@ -318,7 +320,7 @@ def _attempt(server: Server, order: dict[str, Any], fds: Sequence[int], waiting:
             return ""
         finally:
             theirs.close()
-        known: dict[str, Any] = {}  # said by two processes, in either order
+        known: dict[str, Any] = {}  # what two processes say, in either order
         end = time.monotonic() + START
         while time.monotonic() < end:
             facts = hear(control, 0.1)

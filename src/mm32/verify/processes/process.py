@@ -1,7 +1,7 @@
 """A worker's process as the tool handles it: start it, watch it while it works, end it with all that it started.
 
-The code in a worker may hang, crash, fork, print without end or fill the memory; none of that may harm the tool. Watched
-are the deadline of each request, the memory and the number of the worker's processes, how much it prints, and whether
+The code in a worker may hang, crash, fork, print without end or fill the memory; none of that may harm the tool. The tool
+watches the deadline of each request, the memory and the number of the worker's processes, how much it prints, and whether
 somebody meddles with the reference's process. launch.py starts the processes, each under a supervisor of the tool's own.
 RLIMIT_AS is not used, since CUDA reserves far more address space than memory.
 """
@@ -33,7 +33,7 @@ from . import descendants, sandbox
 from .channel import Channel, Failure, Reply
 from .launch import Launched, environment, launch, needed
 
-# What a worker's process runs: the worker alone beside a candidate, the reference's own program for the trusted ones.
+# The program of each role's process: the worker alone for a candidate, the reference's own program for trusted ones.
 PROGRAMS = {
     "candidate": "mm32.verify.worker.main",
     "reference": "mm32.verify.reference",
@@ -44,13 +44,14 @@ PROGRAMS = {
 TRUSTED_PROGRAMS = ("mm32.verify.reference",)  # not confined, and guarded against being meddled with
 MAX_PRINTED = 64 << 20
 KEPT_PRINTED = 32 << 10
-SMALL_PAYLOAD = 64 << 20  # bytes of an answer that should carry no large tensors
+SMALL_PAYLOAD = 64 << 20  # the most bytes of an answer that should carry no large tensors
 WATCH_INTERVAL = 0.25  # seconds between looks at a worker
-COUNT_INTERVAL = 2.0  # seconds between looks at what a trusted one has started
+COUNT_INTERVAL = 2.0  # seconds between looks at the processes that a trusted worker has started
 CORES = os.cpu_count() or 1
 MAX_PROCESSES = 64 + 8 * CORES
-MAX_THREADS = 4096 + 256 * CORES  # of all processes of a user of its own: torch alone starts some for each core
-SENT = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # no process does this to itself
+MAX_THREADS = 4096 + 256 * CORES  # of all processes of a worker's own user: torch alone starts some for each core
+# Signals that no process sends to itself.
+SENT = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PINS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")  # with these, a library pins threads itself
 
 
@@ -62,12 +63,12 @@ class Limits:
     memory_gib: float = 16.0
 
     def running(self, reference_seconds: float) -> float:
-        """Seconds for a call of a model whose reference takes so many, building apart."""
+        """Return the seconds allowed for a call of a model whose reference takes `reference_seconds`; building is not in them."""
         return 60 + 50 * reference_seconds
 
     @property
     def first_call(self) -> float | None:
-        """Seconds for a model's first call, in which it may still compile; None: `timeout`."""
+        """Seconds allowed for a model's first call, in which it may still compile; None: `timeout`."""
         return None
 
 
@@ -98,12 +99,12 @@ class Drain(threading.Thread):
 
 
 def new_folder(role: str) -> str:
-    """An empty folder of this user's for a process."""
+    """Make an empty folder of this user's for a process, and return its path."""
     return os.path.realpath(tempfile.mkdtemp(prefix=f"mm32-verify-{role}-"))
 
 
 def is_ours(folder: str | Path) -> bool:
-    """Whether it is still a folder of this user's: a process that was not confined may have put something else in its place."""
+    """Return whether `folder` is still a folder of this user's: an unconfined process may have put something in its place."""
     with contextlib.suppress(OSError):
         found = os.lstat(folder)
         return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
@@ -111,7 +112,7 @@ def is_ours(folder: str | Path) -> bool:
 
 
 def variables(folder: Path) -> dict[str, str]:
-    """The worker's environment variables: the usual ones, with every cache and temporary folder inside `folder`."""
+    """Return the worker's environment variables: the usual ones, with every cache and temporary folder inside `folder`."""
     env = environment()
     env["PATH"] = os.pathsep.join([env.get("PATH", os.defpath), sysconfig.get_path("scripts")])
     env["USER"] = env["LOGNAME"] = "mm32-verify"  # it may be a user that has no name
@@ -147,7 +148,7 @@ _not_dumpable = _NotDumpable()
 
 
 def _is_a_drivers(process: int, thread: int) -> bool:
-    """Whether a thread is CUDA's, which schedules its own as it likes. Nobody outside of a process can rename its threads."""
+    """Return whether a thread is CUDA's, which schedules its own as it likes. Only a process itself can rename its threads."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process}/task/{thread}/comm").read_text().startswith("cuda")
     return False
@@ -156,12 +157,12 @@ def _is_a_drivers(process: int, thread: int) -> bool:
 class WorkerProcess:
     """A worker's process. `role`, a name of PROGRAMS, decides which program it runs and is named in messages.
 
-    `script` is what it will load, which it may read with the files beside it; `hidden` a file that it must not see.
-    `beside` are the other workers of the verification; trusted ones among them are looked after whenever this one is paused.
-    `folder` is its folder, an empty one that the caller has made and removes; by default a new one. `extra` are
-    environment variables beside the usual ones. `threads`: of OpenMP's, where they are others than this process's environment
-    says. `device`: a card on which large tensors stay, the tool's and the worker's.
-    `isolation` says how it is confined: words for the report. `disturbed` says what was done to a trusted worker from outside.
+    `script`: what it will load; it may read that and the files beside it. `hidden`: a file that it must not see. `beside`: the
+    other workers of the verification; trusted ones among them are checked whenever this one is paused. `folder`: its folder,
+    an empty one that the caller has made and removes; by default a new one. `extra`: environment variables besides the usual
+    ones. `threads`: OpenMP's number of threads, where it is not what this process's environment says. `device`: a card on which
+    large tensors stay, the tool's and the worker's.
+    `isolation`: how it is confined, in words for the report. `disturbed`: what was done to a trusted worker from outside.
     """
 
     def __init__(
@@ -226,7 +227,7 @@ class WorkerProcess:
         self.printed = [Drain(read) for read, _ in pipes]
         self.channel = Channel(ours, self._idle, self.trusted, device)
         self._open = True
-        self.check_undisturbed()  # as it is now is how it is to stay
+        self.check_undisturbed()  # remembers how it is scheduled now, which is to stay so
 
     @property
     def pid(self) -> int:
@@ -241,8 +242,9 @@ class WorkerProcess:
     # ------------------------------------------------------------------------------------------------------ asking
 
     def packed_caches(self, limit: int, timeout: float) -> Tensor | None:
-        """What a build left in the worker's caches, as it packs them: at most `limit` bytes, which nobody looks into. None if it
-        sends anything else. Raises Failure."""
+        """Return what a build left in the worker's caches, as the worker packs them; None if it sends anything else.
+
+        These are at most `limit` bytes, and the tool does not look into them. Raises Failure."""
         packed = self.ask("pack_caches", limit=limit, max_payload=limit + (1 << 20), timeout=timeout).value
         whole = isinstance(packed, Tensor) and packed.dim() == 1 and packed.dtype is torch.uint8
         return packed.cpu().contiguous() if whole else None
@@ -260,7 +262,7 @@ class WorkerProcess:
     ) -> Reply:
         """Send a request and wait for its answer, at most `timeout` seconds; see Channel.ask. Raises Failure.
 
-        For so many seconds of the waiting as `unwatched` says, the worker is only waited for: see `watch`."""
+        For the first `unwatched` seconds, the worker is only waited for: see `watch`."""
         if max_payload is None and self.role == "candidate":
             max_payload = SMALL_PAYLOAD
         self.asked = time.monotonic()
@@ -297,7 +299,7 @@ class WorkerProcess:
             self.watch()
 
     def watch(self) -> None:
-        """Look at what the worker is doing, if the last look was long enough ago. Raises Failure where it is too much.
+        """Look at what the worker is doing, if the last look was long enough ago. Raises Failure where it exceeds a limit.
 
         A look takes milliseconds, more at a candidate than at the reference. So timed requests are made `unwatched`, each after
         a look that is not timed."""
@@ -339,9 +341,9 @@ class WorkerProcess:
             self.on_wait(now - self.asked)
 
     def _members(self) -> list[psutil.Process]:
-        """The worker's living processes: all below its supervisor, which orphans come back to."""
+        """Return the worker's living processes: all below its supervisor, which also becomes the parent of orphans."""
         found = descendants.below(self.launched.supervisor)
-        self._below = found or self._below  # what a supervisor that has ended leaves behind is still to be ended
+        self._below = found or self._below  # processes that an ended supervisor leaves behind are still to be ended
         return found
 
     def _death(self) -> Failure:
@@ -360,8 +362,9 @@ class WorkerProcess:
         return Failure("crashed", f"the process ended itself with exit code {code}", {"exit_code": code})
 
     def check_undisturbed(self) -> None:
-        """Put right what was changed from outside in how a trusted worker is scheduled, and note it in `disturbed`: which
-        cores its threads may use, their priority and policy, and whether it was stopped."""
+        """Undo changes from outside to how a trusted worker is scheduled, and note them in `disturbed`.
+
+        These are the cores that its threads may use, their priority and policy, and whether it was stopped."""
         if not self.trusted or not self.launched.worker or self.launched.poll():
             return
         with contextlib.suppress(OSError, psutil.Error):
@@ -384,7 +387,7 @@ class WorkerProcess:
             self.disturbed.append(how)
 
     def output(self) -> str:
-        """What the worker printed, standard output first, safe to show."""
+        """Return what the worker printed, standard output first, safe to show."""
         return "\n".join(text.log(printed) for drain in self.printed if (printed := drain.text().strip()))
 
     # ------------------------------------------------------------------------------------------------------ ending
@@ -392,7 +395,7 @@ class WorkerProcess:
     def end(self) -> None:
         """Kill the worker and everything that it started. Safe to call more than once."""
         self.launched.end()
-        if self.launched.lost:  # its supervisor ended before it was told to: what was below it is looked for one by one
+        if self.launched.lost:  # its supervisor ended before it was told to: the processes below are killed one by one
             for process in self._below:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
@@ -401,7 +404,7 @@ class WorkerProcess:
     def paused(self) -> Iterator[bool]:
         """Stop all of the worker's processes meanwhile, so that nothing it left running disturbs the timing of another.
 
-        Gives whether they all have stopped."""
+        Yields whether they all have stopped."""
         stopped = self.launched.command(b"stop", "stopped")
         for worker in self.beside:
             worker.check_undisturbed()
@@ -430,7 +433,9 @@ class WorkerProcess:
         _not_dumpable.release()
 
     def _remove_folder(self) -> None:
-        """A folder that was given is emptied and made this user's again. A link in its place, the worker's doing, stays."""
+        """Remove the folder; one that was given is emptied and made this user's again.
+
+        A link that the worker has put in its place stays."""
         if not self.given:
             shutil.rmtree(self.folder, ignore_errors=True)
             return

@@ -1,10 +1,10 @@
 """What a candidate's process may see and do: namespaces, a user and a view of the file system of its own, limits.
 
 Linux gives each of these only where the system allows it: to root with CAP_SYS_ADMIN, to an ordinary user through a user
-namespace, in many containers not at all. So each step says whether it was taken, and the words for what was come to stand in
-the report. `enter` is called in the process that becomes the parent of the namespaces' first process, `restrict_view` in that
-first process, `confine` in the worker itself; see supervisor.py for the order. Only system calls are used: no tool like
-bubblewrap has to be there.
+namespace, in many containers not at all. So each step says whether it was taken, and the report has a word for each that was.
+`enter` is called in the process that becomes the parent of the namespaces' first process, `restrict_view` in that first
+process, `confine` in the worker itself; see supervisor.py for the order. Only system calls are used: no tool like bubblewrap
+has to be installed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
 
-# Users that no account has: far above what systems give out, or, where a container maps fewer, below 65534 (nobody).
+# User numbers that no account has: far above what systems give out, or, where a container maps fewer, below 65534 (nobody).
 FIRST_USERS, USERS = (1_879_048_192, 40_000), 20_000
-FOLDER_BYTES = 8 << 30  # of what a candidate may write, files in memory where it has a view of its own
-SHARED_BYTES = 8 << 30  # of /dev/shm
-COPIED_BYTES = 64 << 20  # of the files beside a script that no other user may read
+FOLDER_BYTES = 8 << 30  # of what a candidate may write at most; the files are in memory where it has a view of its own
+SHARED_BYTES = 8 << 30  # the size of /dev/shm
+COPIED_BYTES = 64 << 20  # of files beside a script that are copied at most, where no other user may read them
 FILE_BYTES = 8 << 30
 CUDA_START = 60.0  # seconds that CUDA may take to start
-# In the report, by namespace. Separate calls: one that is refused must not cost the others.
+# The report's word for each namespace. Each takes a separate call, so that one that is refused does not cost the others.
 PID_NAMESPACE = "PID namespace"
 NAMESPACES = ((CLONE_NEWPID, PID_NAMESPACE), (CLONE_NEWNET, "no network"), (CLONE_NEWIPC, "IPC namespace"))
 VIEW, USER, CAPABILITIES = "read-only files", "another user", "no capabilities"
@@ -48,7 +48,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Refused(Exception):
-    """A step that was begun could not be finished; the process is of no use, and another has to be made with less."""
+    """A step that was begun could not be finished; the process is of no use, and another has to be made, confined less."""
 
 
 def _check(result: int, what: str) -> None:
@@ -76,7 +76,7 @@ class _Attributes(ctypes.Structure):
 
 
 def _set_read_only(path: str, on: bool) -> None:
-    """Make the mount at `path` read-only, with all that is mounted below it, or that mount alone writable."""
+    """Make the mount at `path` read-only, with all that is mounted below it; if not `on`, make that mount alone writable."""
     attributes = _Attributes(set=MOUNT_ATTR_RDONLY) if on else _Attributes(clear=MOUNT_ATTR_RDONLY)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     flags = ctypes.c_uint(AT_RECURSIVE if on else 0)
@@ -90,11 +90,12 @@ def _set_read_only(path: str, on: bool) -> None:
 def enter(mounts: bool) -> tuple[list[str], bool]:
     """Move this process into namespaces of its own; its next child is the first of its PID namespace.
 
-    Returns the words for what was had, and whether the file system's view can be changed. It must have one thread.
+    Returns the report's words for the namespaces that it has got, and whether its view of the file system can be changed. The
+    process must have one thread.
     """
     if not _try(CLONE_NEWNS):
         user, group = os.geteuid(), os.getegid()
-        prctl(PR_SET_DUMPABLE, 1)  # or the files in /proc/self are root's
+        prctl(PR_SET_DUMPABLE, 1)  # otherwise the files in /proc/self are root's
         if not _try(CLONE_NEWUSER):
             return [], False
         try:
@@ -118,7 +119,9 @@ def _try(flag: int) -> bool:
 
 
 def own_user() -> int | None:
-    """The number of a user that nobody else is, if this process may become it: it is root and has the number mapped."""
+    """Return the number of a user that nobody else is; None where this process may not become such a user.
+
+    It may if it is root and has the number mapped."""
     if os.geteuid() != 0:
         return None
     try:
@@ -138,11 +141,11 @@ def own_user() -> int | None:
 def restrict_view(
     folder: str, temporary: Iterable[str], needed: Iterable[str], script: str, hidden: str, user: int | None
 ) -> None:
-    """Give this mount namespace a view of its own: everything read-only but empty temporary folders and /dev/shm.
+    """Give this mount namespace a view of its own: everything is read-only except empty temporary folders and /dev/shm.
 
-    `folder`, in one of the folders `temporary`, is the worker's; `needed` are paths that it reads; `script` its script, which
-    comes with the files beside it; the file `hidden` reads as empty. Where another `user` may not pass a folder on the way
-    to any of these (a home folder, say), that folder holds nothing else. Raises OSError.
+    `folder`: the worker's folder, in one of the folders `temporary`; `needed`: paths that it reads; `script`: its script, which
+    comes with the files beside it; `hidden`: a file that then reads as empty. Where another `user` may not pass a folder on the
+    way to any of these (a home folder, say), that folder then holds nothing else. Raises OSError.
     """
     _mount(None, "/", None, MS_REC | MS_PRIVATE)
     if os.getpid() == 1:
@@ -172,13 +175,12 @@ def restrict_view(
 
 
 def _own_proc() -> None:
-    """A /proc that shows this PID namespace alone; a driver's files in it stay as they were (a container may mask some)."""
+    """Mount a /proc that shows only this PID namespace; a driver's files in it stay as they were (a container may mask some)."""
     driver = None
     with contextlib.suppress(OSError):
         driver = os.open("/proc/driver", os.O_PATH)
-    with contextlib.suppress(
-        OSError
-    ):  # refused where parts of /proc are masked: then other processes are seen, by name only
+    # Refused where parts of /proc are masked: then other processes are seen, by name only.
+    with contextlib.suppress(OSError):
         _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
         if driver is not None:
             _mount(f"/proc/self/fd/{driver}", "/proc/driver", None, MS_BIND | MS_REC)
@@ -191,7 +193,7 @@ def _inside(path: str, root: str) -> bool:
 
 
 def _closed_parent(path: str) -> str | None:
-    """The first folder on the way to `path` that another user may not pass."""
+    """Return the first folder on the way to `path` that another user may not pass."""
     parents = [str(parent) for parent in reversed(Path(path).parents)]
     return next((parent for parent in parents if not os.stat(parent).st_mode & stat.S_IXOTH), None)
 
@@ -203,7 +205,7 @@ def _readable(path: str, user: int | None) -> bool:
 
 
 def _cover(root: str, kept: list[str], writable: bool, script: str, hidden: str, user: int | None) -> None:
-    """Put an empty folder over `root`, and into it what of it is kept."""
+    """Cover `root` with an empty folder, and put into that the paths of `root` that are kept."""
     beside = os.path.realpath(os.path.dirname(script))
     kept = [path for path in kept if not any(_inside(path, other) for other in kept if other not in (path, root))]
     found = {path: os.open(path, os.O_PATH) for path in kept}
@@ -229,7 +231,7 @@ def _cover(root: str, kept: list[str], writable: bool, script: str, hidden: str,
 
 
 def _files_beside(script: str, hidden: str) -> dict[str, bytes]:
-    """The script and the files beside it, which it may import, as far as they are small; not the reference's."""
+    """Return the script and the files beside it, which it may import, as far as they are small; without the file `hidden`."""
     found, left = {}, COPIED_BYTES
     first = [script, *sorted(map(str, Path(script).parent.iterdir()))]
     for path in dict.fromkeys(first):
@@ -244,13 +246,13 @@ def _files_beside(script: str, hidden: str) -> dict[str, bytes]:
 
 
 def confine(user: int | None, groups: Iterable[int], processes: int) -> list[str]:
-    """Give up what this process may do beyond its own: user, capabilities, core files, files above 8 GiB, new privileges.
+    """Give up this process's rights: its user, capabilities, core files, files above 8 GiB, new privileges.
 
-    `user`, if any, is whom it becomes, with `groups` beside (those of the devices); `processes` then bounds how many
-    processes and threads that user may have. Returns the words for the report. Raises OSError.
+    `user`: the user that it becomes, if any, with the supplementary `groups` (those of the devices); `processes` then bounds
+    how many processes and threads that user may have. Returns the words for the report. Raises OSError.
     """
     words = []
-    prctl(PR_SET_DUMPABLE, 1)  # or the files in its /proc are root's; it has nothing to hide from itself
+    prctl(PR_SET_DUMPABLE, 1)  # otherwise the files in its /proc are root's; it has nothing to hide from itself
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("600")  # a system that lacks memory ends this one, not the tool
     for number in range(64):
@@ -279,7 +281,7 @@ def _drop_capabilities() -> bool:
 
 
 def limit() -> None:
-    """What holds for every worker: no core file, no file above 8 GiB, the end with its parent."""
+    """Set what holds for every worker: it writes no core file and no file above 8 GiB, and ends with its parent."""
     for what, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, FILE_BYTES)):
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(what, (most, most))
@@ -288,7 +290,7 @@ def limit() -> None:
 
 
 def device_groups() -> list[int]:
-    """Groups that may use the GPUs, where not everyone may."""
+    """Return the groups that may use the GPUs, where not everyone may."""
     found = set()
     for path in Path("/dev").glob("nvidia*"):
         with contextlib.suppress(OSError):
@@ -299,7 +301,7 @@ def device_groups() -> list[int]:
 
 
 def check_access(paths: Iterable[str]) -> None:
-    """That this process, as it is now, can read what it needs and use the GPUs. Raises Refused with the path it cannot."""
+    """Check that this process, as it is now, can read `paths` and use the GPUs. Raises Refused with the path that it cannot."""
     for path in paths:
         if not os.access(path, os.R_OK):
             raise Refused(f"{path} cannot be read")
@@ -309,7 +311,9 @@ def check_access(paths: Iterable[str]) -> None:
 
 
 def check_cuda() -> None:
-    """That CUDA starts in a process like this one. Tried in a child, since this one will use it. Raises Refused."""
+    """Check that CUDA starts in a process like this one. Raises Refused.
+
+    This is tried in a child, since this process itself will use CUDA."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -1,12 +1,12 @@
-"""The process above a worker: it starts the worker, stops, continues and ends all that the worker starts, and says how it ended.
+"""The process above a worker. It starts the worker; stops, continues and ends all that the worker starts; and says how it ended.
 
-It is the tool's side and runs no code of a script. Orphans come back to it: it is the first process of the worker's PID
-namespace, which cannot outlive it, or, where there is none, the subreaper of its descendants. It obeys single words on a
-socket of the tool's, and when that closes, because the tool has ended however it did, it ends everything.
+It belongs to the tool's side and runs no code of a script. It becomes the parent of orphans: it is the first process of the
+worker's PID namespace, which cannot outlive it, or, where there is none, the subreaper of its descendants. It obeys single words
+on a socket of the tool's. When that closes, because the tool has ended in whatever way, it ends everything.
 
     tool - server (forkserver.py) - supervisor, the first process of the namespaces - worker - whatever that starts
 
-`start` is called in a process of its own, which it does not return to.
+`start` is called in a process of its own, and does not return.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Supervisor:
     def run(self) -> None:
         os.setsid()
         sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
-        # Of a namespace's first process: ignored, where it comes from inside.
+        # With the default action, a namespace's first process ignores it where it comes from inside.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         order = self.order
         if self.mounts:
@@ -81,7 +81,7 @@ class _Supervisor:
             )
             self.words.append(sandbox.VIEW)
         else:
-            # Said also where it is this user's: an attempt at another level may have given the folder away.
+            # Done also where the folder is to be this user's: an attempt at another level may have given it away.
             os.chown(
                 order["folder"], *((self.user, self.user) if self.user is not None else (os.geteuid(), os.getegid()))
             )
@@ -120,7 +120,7 @@ class _Supervisor:
                     os._exit(code)
             sys.argv[:] = ["mm32-verify-worker"]
             program = importlib.import_module(self.order["program"])
-            if self.order["threads"] is not None:  # the server may have read the variable already, as it was there
+            if self.order["threads"] is not None:  # the server may have read the variable already, with its own value
                 importlib.import_module("torch").set_num_threads(self.order["threads"])
             program.main([str(CHANNEL)])
             code = 0
@@ -147,7 +147,7 @@ class _Supervisor:
                     os.close(fd)
         os.environ.clear()
         os.environ.update(order["environment"])
-        tempfile.tempdir = None  # an import may have asked for it, under the server's environment
+        tempfile.tempdir = None  # an import may have set it, by the server's environment
         os.chdir(order["folder"])
         for name in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(name, signal.SIG_DFL)
@@ -225,12 +225,13 @@ class _Supervisor:
             found = self._signal(signal.SIGSTOP)
             if self.alone:
                 if not self._sees():
-                    time.sleep(0.005)  # they were all told to, and nothing here says when they have
+                    time.sleep(0.005)  # all were told to stop, and nothing here says when they have stopped
                     return True
                 found = self._below()
             rests = all(map(_at_rest, _living(found)))
-            # Without a namespace, one that forks on and on may be missed while /proc is read. But what it leaves behind is not
-            # reaped meanwhile. So nothing runs on if all that were known rested before /proc was read, and there are no others.
+            # Without a namespace, a process that forks on and on may be missed while /proc is read. But the dead processes that
+            # it leaves behind are not reaped meanwhile. So nothing still runs if all known processes were at rest before /proc
+            # was read, and it shows no others.
             if rests and (self.alone or (rested and known >= found.keys())):
                 return True
             rested = rests
@@ -240,8 +241,10 @@ class _Supervisor:
             time.sleep(0.0005)
 
     def _signal(self, number: int) -> dict[int, str]:
-        """Send a signal to all processes below, and return what was found there. Those of a PID namespace get it at once, so that
-        none can escape by forking, and without a look at them: nothing is returned."""
+        """Send a signal to all processes below, and return what was found there.
+
+        The processes of a PID namespace all get it at once, so that none can escape by forking, and without a look at them: then
+        nothing is returned."""
         if self.alone:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, number)
@@ -253,17 +256,17 @@ class _Supervisor:
         return found
 
     def _sees(self) -> bool:
-        """Whether /proc is of this namespace; the numbers in another one's mean nothing here."""
+        """Return whether /proc is that of this namespace; the process numbers in another one's mean nothing here."""
         with contextlib.suppress(OSError):
             return os.readlink("/proc/self") == str(os.getpid())
         return False
 
     def _below(self) -> dict[int, str]:
-        """The state of each process below this one, whatever session or group they have made themselves; also of the dead, as
-        long as nobody has reaped them.
+        """Return the state of each process below this one, whatever session or group they have made themselves.
 
-        One of several that pass a task on by forking may have an ancestor that ends while this looks: its children then have
-        another parent, or one that is a zombie by now. Of a PID namespace all are below, whatever their parents are."""
+        Dead ones are included as long as nobody has reaped them. Where processes pass a task on by forking, an ancestor of one
+        may end while this looks: its children then have another parent, or one that is a zombie by now. In a PID namespace all
+        processes are below, whatever their parents are."""
         parents: dict[int, int] = {}
         states: dict[int, str] = {}
         mine = os.getpid()
@@ -282,8 +285,8 @@ def _living(found: Mapping[int, str]) -> list[int]:
 
 
 def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
-    """Whether a process is below another, by the parents that /proc showed a moment ago."""
-    for _ in range(len(parents)):  # not for ever, should a number have been given out again meanwhile
+    """Return whether a process is below another, by the parents that /proc showed a moment ago."""
+    for _ in range(len(parents)):  # no endless loop, should a process number have been reused meanwhile
         if parents[pid] != ancestor and parents[pid] not in parents:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 parents[pid] = int(_status(f"/proc/{pid}/stat")[1])  # its parent has ended since
@@ -294,7 +297,7 @@ def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
 
 
 def _status(path: str) -> list[str]:
-    """The fields of a stat file of /proc behind the name, which may hold anything: state, parent, ..."""
+    """Return the fields of a /proc stat file after the name, which may hold anything: state, parent, ..."""
     with open(path, "rb") as file:
         return file.read().rpartition(b")")[2].decode().split()
 

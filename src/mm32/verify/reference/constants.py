@@ -1,5 +1,5 @@
-"""Integers that a script divides by and compares with, by its text: what Python computes of an input's `.item()` is seen by no
-operator of torch."""
+"""Finds the integers that a script divides by and compares with, from its text: what Python computes from an input's `.item()`
+passes through no operator of torch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import torch
 
 from ..inputs.redrawn import Numbers
 
-MOST = 64  # of each kind
+MOST = 64  # the most divisors that are kept, and the most compared numbers
 LARGEST = 1 << 40
 
 
 def numbers(source: str, names: Mapping[str, Any], model: torch.nn.Module | None) -> Numbers:
-    """What `source` (a script's text, with the `names` of its module) divides by, or takes the lowest bits by, and what it
-    compares with: integers, names of such in the module, and attributes of the model's parts by their name."""
+    """Return the integers that `source` (a script's text, with the `names` of its module) divides by or masks the lowest bits
+    with, and those that it compares with: literals, names of integers in the module, and integer attributes of any module of
+    the model, found by their name."""
     try:
         tree = ast.parse(source)
     except SyntaxError:

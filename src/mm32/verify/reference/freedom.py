@@ -1,4 +1,4 @@
-"""Where NaN and Inf of the inputs decide nothing in the reference's output, and what other answers to them are right too."""
+"""Finds where NaN and Inf in the inputs decide nothing in the reference's output, and which other answers are right too."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ from ..worker.runner import Answer, Request, seed_everything
 if TYPE_CHECKING:
     from .runner import ReferenceRunner
 
-MOST_FREE = (
-    64 << 20
-)  # bytes of an output, and of others in its place, of which it is said where NaN and Inf decide nothing
-# Of an output's size: float64 entries that differ by less, for other numbers in an input, do not depend on these.
+MOST_FREE = 64 << 20  # the most bytes of an output, and of another answer, that is examined
+# Relative to an output's size: float64 entries that differ by less, with other numbers in an input, do not depend on these.
 SAME_WITHIN = 2.0**-30
 
 
 @contextlib.contextmanager
 def _unless_it_fails() -> Iterator[None]:
-    """Nothing comes of a model that raises; lack of memory says nothing of the model."""
+    """Ignore what the model raises, except a lack of memory, which says nothing about the model."""
     try:
         yield
     except torch.OutOfMemoryError:
@@ -41,18 +39,19 @@ def _unless_it_fails() -> Iterator[None]:
 
 
 class Freedom:
-    """Looks for what a runner's model leaves open about NaN and Inf. Nothing is said of outputs of more than MOST_FREE bytes."""
+    """Looks for what a runner's model leaves open about NaN and Inf. Outputs of more than MOST_FREE bytes are not examined."""
 
     def __init__(self, runner: ReferenceRunner):
         self.runner = runner
 
     def free(self, request: Request) -> Answer:
-        """Of each tensor of the output, which entries do not depend on those inputs that are NaN or infinite, and what they are:
-        the same with other numbers in their place, but for rounding. A product with 0, as behind a mask, which a kernel may skip;
-        a Fourier transform. And whole outputs ("others") that are right too: of the model with products that skip zeros, with y
-        for a straight-through estimator's x + (y - x), and with both. Nothing where that is not known.
-        "compares": the model does nothing for a NaN, so where one leads to a number, that is by a comparison. "short": there is
-        no memory to find that out."""
+        """Return, for each tensor of the output, which entries do not depend on the inputs that are NaN or infinite ("free"), and
+        their values. With other numbers in place of these inputs such entries are the same, but for rounding. Examples are
+        a product with 0, as behind a mask, which a kernel may skip, and a Fourier transform. "others" are whole outputs that are
+        right too: those of the model with products that skip zeros, with y for a straight-through estimator's x + (y - x), and
+        with both. Nothing is returned where it is not known.
+        "compares": the model does nothing for NaN, so if a NaN leads to a number, it does so by a comparison. "short": there is
+        no memory to find this out."""
         return self.runner.with_memory(partial(self._found, request))
 
     def _found(self, request: Request) -> Answer:
@@ -73,7 +72,8 @@ class Freedom:
         if not usual:
             return []
         outputs, variants = [], []
-        for sign in (0, 1, -1):  # as they are, and much larger than all others: of a maximum they would decide
+        # The usual numbers in place of NaN and Inf, then numbers so large, of either sign, that they would decide a maximum.
+        for sign in (0, 1, -1):
             given = [
                 torch.where(t.isfinite() | ~x.isfinite(), x, x if sign == 0 else sign * (100 * _largest(x) + 1))
                 if isinstance(t, Tensor) and t.is_floating_point()
@@ -103,8 +103,9 @@ class Freedom:
         return runner.copy(found)
 
     def _apart(self, variants: list[list[Any]], spec: Any, seed: int, like: list[Any]) -> list[Tensor]:
-        """Of each tensor of the output, which entries are the same in float64 for all of these inputs, but for its rounding: in
-        fp32 a Fourier transform spreads the rounding of a large number over all of its result. Empty where that is not known."""
+        """Return, for each tensor of the output, which entries are the same in float64, but for its rounding, for all of these
+        inputs; empty if this is not known. In fp32 a Fourier transform spreads the rounding of a large number over its whole
+        result."""
         runner = self.runner
         assert runner.model is not None
         outputs: list[list[Any]] = []
@@ -129,9 +130,9 @@ class Freedom:
         return found
 
     def _others(self, seed: int, like: Any) -> list[list[Any]]:
-        """The outputs for the inputs as they are that a kernel may make instead: of a model that skips zeros in its products, of
-        one that takes its straight-through estimators for what they are, of one that does both; those that are others than
-        `like`, and than each other."""
+        """Return the outputs that a kernel may make for the present inputs instead of `like`: those of a model that skips zeros
+        in its products, of one that replaces its straight-through estimators by what they stand for, and of one that does both.
+        Only those that differ from `like` and from each other are returned."""
         runner = self.runner
         own = [t for _, t in wire.leaves(like)]
         found: list[list[Any]] = []
@@ -157,10 +158,10 @@ class Freedom:
 
 
 def _alike(one: list[Any], other: list[Any]) -> bool:
-    """Whether the tensors of two outputs of the same shapes are equal."""
+    """Return whether the tensors of two outputs of the same shapes are equal."""
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True) if isinstance(a, Tensor))
 
 
 def _largest(t: Tensor) -> Tensor:
-    """The largest size of its finite entries: a mask that is added holds -Inf."""
+    """Return the largest absolute value among the finite entries: a mask that is added holds -Inf."""
     return t.abs().nan_to_num(0.0, 0.0, 0.0).max() if t.numel() else t.new_zeros(())

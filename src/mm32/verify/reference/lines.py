@@ -1,4 +1,4 @@
-"""Which statements of a script its model has not run in any call that was compared: a candidate was never asked for them."""
+"""Finds the statements of a script that its model has run in no compared call: a candidate was never tested on them."""
 
 from __future__ import annotations
 
@@ -9,29 +9,32 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-MOST_EVENTS = 50_000  # lines of one function in one call, after which nothing more is noted of it
+MOST_EVENTS = 50_000  # lines run in one call of the model, after which nothing more is noted of its functions
 
 Function = tuple[str, int]  # a code's name and first line
 
 
 class Lines:
-    """Of one script, `source` at `path`. Calls of its model run in `watch`; `keep` says that the last one was compared."""
+    """Notes which lines of one script (`source` at `path`) have run.
+
+    Calls of its model run inside `watch`; `keep` says that the last call was compared.
+    """
 
     def __init__(self, source: str, path: str) -> None:
         self._path = path
-        # What torch.compile runs is no function of the script's any more.
+        # Under torch.compile, the code that runs is no longer a function of the script.
         self._bodies = {} if "compile(" in source or "torch.compile" in source else dict(_functions(source))
         self._all: dict[CodeType, frozenset[int]] = {}
         self._events = 0
         self._ran: dict[Function, set[int]] = {}
         self._kept: dict[Function, set[int]] = {}
-        self._unknown: set[Function] = set()  # of which not all was noted
+        self._unknown: set[Function] = set()  # functions whose lines were not all noted
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Note what is run meanwhile, by this thread."""
+        """Note which lines this thread runs inside the block."""
         before = sys.gettrace()
-        if before is not None:  # a debugger, or a measurement of coverage
+        if before is not None:  # a debugger or a coverage tool is tracing already
             self._unknown |= self._bodies.keys()
             yield
             return
@@ -43,12 +46,12 @@ class Lines:
             sys.settrace(before)
 
     def keep(self) -> None:
-        """What was noted last belongs to a call that is compared."""
+        """Count what was noted last as run in a compared call."""
         for function, lines in self._ran.items():
             self._kept.setdefault(function, set()).update(lines)
 
     def never_run(self) -> list[tuple[int, int]]:
-        """First and last lines of statements that were not run, in functions that were: neighbours as one, in order."""
+        """Return the first and last lines of statements that did not run, in functions that did: in order, neighbours merged."""
         found: list[tuple[int, int]] = []
         for function, lines in self._kept.items():
             if function not in self._unknown:
@@ -88,7 +91,7 @@ class Lines:
 
 
 def _functions(source: str) -> Iterator[tuple[Function, list[ast.stmt]]]:
-    """The functions of a script and their statements. A code's first line is that of the first decorator."""
+    """Yield each function of a script with its statements. The first line of a code object is that of the first decorator."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -99,8 +102,8 @@ def _functions(source: str) -> Iterator[tuple[Function, list[ast.stmt]]]:
 
 
 def _unseen(body: list[ast.stmt], lines: set[int]) -> Iterator[tuple[int, int]]:
-    """First and last lines of those statements of a function, outermost first, of which no line is among `lines`. What raises, or
-    does nothing, is no answer that a candidate could give."""
+    """Yield the first and last lines of the statements of a function, outermost first, that have no line in `lines`. Statements
+    that raise or do nothing are left out: they give no answer that a candidate could be compared with."""
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or _answers_nothing(statement):
             continue

@@ -42,18 +42,18 @@ from .freedom import Freedom
 from .lines import Lines
 from .varied import Varied
 
-# Seconds of a forward in fp32 above which its truth is made of a part of the batch, and of how large a part.
+# The truth is computed for a part of the batch only, 1 / SHARE of it, if a forward in fp32 takes more than SLICE_ABOVE seconds.
 SLICE_ABOVE = {"cpu": 1.0, "cuda": 0.05}
-SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # of an output, above which the same is done
-SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output
-KEPT_INPUTS = 2 << 30  # bytes of inputs up to which those that variations start from are kept in this process
+SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # bytes of the output, above which the same is done
+SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output is
+KEPT_INPUTS = 2 << 30  # the most bytes of inputs, and of parameters, of which this process keeps a copy to restore
 SHARE = 16
-SEEDS_TRIED, SEEDS_SECONDS = 20_000, 1.0  # of which single draws are rare ones, and how long these are looked for
-REPEATED = 1_000_003  # between the seeds of perturbed runs of the same data
-# A loop over a sequence has so many multiplications. With exponentials it has decays, whose products an honest kernel computes as
-# exponentials of differences of sums.
+SEEDS_TRIED, SEEDS_SECONDS = 20_000, 1.0  # the most seeds and seconds that a search for rare single draws takes
+REPEATED = 1_000_003  # distance between the seeds of repeated perturbed runs on the same data
+# A model with at least RECURRENT multiplications is taken for a loop over a sequence. If it has exponentials too, it has decays,
+# whose products an honest kernel computes as exponentials of differences of sums.
 RECURRENT, EXPONENTIALS = 32, {"exp", "exp2"}
-# Operators that weigh two entries; by their difference, Inf - Inf, as honestly.
+# Operators that interpolate between two entries. An honest kernel may compute with their difference, which may be Inf - Inf.
 BETWEEN = ("grid_sampler", "upsample", "_upsample", "lerp")
 
 
@@ -64,23 +64,21 @@ class ReferenceRunner(ScriptRunner):
         super().__init__()
         self.contraction: contractions.Contraction | None = None
         self.last: Any = None  # the output of the last forward
-        self.seconds = 0.0  # that it took
-        # a seed, and the answer of `forward` for the present inputs with it
+        self.seconds = 0.0  # how long the last forward took
+        # a seed, and the answer of `forward` to the present inputs with this seed
         self.ready: tuple[int, Answer] | None = None
-        # flat inputs before NaN and Inf were put there, if they are small, and tree
+        # the flat inputs before NaN and Inf were put in, and their tree; without inputs if these are large
         self.usual: tuple[list[Any], Any] = ([], None)
-        self.recorder: exact.Recorder | None = None  # what the model draws and computes in
-        self.u = U32  # coarsest unit roundoff that it computes in
-        self.inner_u: float | list[float] = (
-            U32  # of each of its outputs, the same without what it rounds only to return it
-        )
-        self.lengths: list[int] = []  # of the sums of its last float64 run
-        self.products = 0  # in it
-        self.usual_state: dict[str, Tensor] = {}  # what calls change, as judged calls find it
-        self.changing: list[str] = []  # buffers that a forward changes
-        self.separable: list[int] | None = None  # inputs of which a part of the batch can be taken alone
-        self.kept: list[Any] | None = None  # inputs that variations start from, where they are kept here
-        self.placed = False  # whether others have been placed since
+        self.recorder: exact.Recorder | None = None  # what the model draws, and the types that it computes in
+        self.u = U32  # the coarsest unit roundoff that the model computes in
+        # the same for each output, without casts that are made only to return it
+        self.inner_u: float | list[float] = U32
+        self.lengths: list[int] = []  # lengths of the sums in the model's last float64 run
+        self.products = 0  # number of products in that run
+        self.usual_state: dict[str, Tensor] = {}  # the buffers that calls change, as every judged call finds them
+        self.changing: list[str] = []  # names of the buffers that a forward changes
+        self.kept: list[Any] | None = None  # a copy of the inputs that variations start from, if it is kept here
+        self.placed = False  # whether other inputs have been placed since that copy was made or restored
         self.own_tensors: dict[str, Tensor] = {}  # parameters and buffers before a variation changed them
         self.varied, self.freedom = Varied(self), Freedom(self)
         self.lines = Lines("", "")
@@ -123,12 +121,12 @@ class ReferenceRunner(ScriptRunner):
         return answer
 
     def compared(self, request: Request) -> Answer:
-        """The last call's output was compared with the candidate's."""
+        """Note that the last call's output was compared with the candidate's."""
         self.lines.keep()
         return {}
 
     def never_run(self, request: Request) -> Answer:
-        """Which lines of the script's functions no call has run that was compared: first and last ones."""
+        """Return the first and last lines of statements in the script's functions that no compared call has run."""
         return {"lines": self.lines.never_run()}
 
     def construct_from_script(self, request: Request) -> Answer:
@@ -148,7 +146,7 @@ class ReferenceRunner(ScriptRunner):
         return {"value": {"init": init, "state": dict(self.model.state_dict())}}
 
     def run_as_baseline(self, request: Request) -> Answer:
-        """From now on the model runs "how": "compile", by torch.compile, or "tf32", its products and convolutions in TF32."""
+        """Run the model as "how" says from now on: "compile" by torch.compile, "tf32" with products and convolutions in TF32."""
         assert self.model is not None
         if request["how"] == "compile":
             self.model.compile(dynamic=False)
@@ -160,19 +158,19 @@ class ReferenceRunner(ScriptRunner):
         return {}
 
     def keep_changed_state(self, request: Request) -> Answer:
-        """From now on, calls find the buffers that the last forward changed as they were before it; no others are kept."""
+        """From now on, let calls find the buffers that the last forward changed as they were before it; keep no other buffers."""
         changed = self.changed_state()
-        self.kept_state |= {
-            name: t for name, t in self.usual_state.items() if name in self.kept_state
-        }  # `adopt` gave others
+        # `adopt` has replaced these values.
+        self.kept_state |= {name: t for name, t in self.usual_state.items() if name in self.kept_state}
         self.restore_state()
         self.keep_state(changed)
         self.usual_state = dict(self.kept_state)
         return {"buffers": changed}
 
     def leave_states(self, request: Request) -> Answer:
-        """The buffers that calls change, as calls on the script's inputs for "seeds" leave them, one after the other from the
-        usual state on, up to one that is not finite or of other buffers. They come stacked, with their "layout"."""
+        """Return the states in which calls in a row leave the buffers that they change. The first call starts from the usual
+        state, and each gets the script's inputs for the next of "seeds". A state that is not finite or has other buffers ends
+        the row and is left out. The states come stacked, with their "layout"."""
         self.restore_state(self.usual_state)
         found = Stack()
         for seed in request["seeds"]:
@@ -185,7 +183,7 @@ class ReferenceRunner(ScriptRunner):
         return {"value": found.tensors, "layout": found.layout}
 
     def make_inputs(self, request: Request) -> Answer:
-        """The script's own inputs for a seed; they become the reference's, and go to the candidate.
+        """Make the script's own inputs for a seed. They become the reference's, and are returned for the candidate.
 
         They are made on the model's device where the script's own calls allow it. A dict holds arguments by name.
         """
@@ -196,7 +194,7 @@ class ReferenceRunner(ScriptRunner):
         return {"value": self.inputs, "names": self.names}
 
     def keep_inputs(self, request: Request) -> Answer:
-        """Keep a copy of the present inputs, to `restore_inputs`; nothing is "kept" where they are larger than KEPT_INPUTS."""
+        """Keep a copy of the present inputs for `restore_inputs`; nothing is "kept" if they are larger than KEPT_INPUTS."""
         self.kept = None
         if wire.bytes_of(self.inputs) <= KEPT_INPUTS:
             self.kept = pytree.tree_map_only(Tensor, torch.clone, self.inputs)
@@ -206,12 +204,13 @@ class ReferenceRunner(ScriptRunner):
     def restore_inputs(self, request: Request) -> Answer:
         """Make the kept inputs the present ones again, if they are still "kept"."""
         if self.kept is not None and self.placed:
-            self.place(pytree.tree_map_only(Tensor, torch.clone, self.kept))  # it may make what it is given the inputs
+            # A clone, since `place` may make its argument the inputs.
+            self.place(pytree.tree_map_only(Tensor, torch.clone, self.kept))
             self.placed = False
         return {"kept": self.kept is not None}
 
     def keep_parameters(self) -> None:
-        """Keep a copy of all parameters and buffers, as a call finds them, to `restore_parameters`; none where they are larger
+        """Keep a copy of all parameters and buffers, as a call finds them, for `restore_parameters`; none if they are larger
         than KEPT_INPUTS."""
         self.restore_state()
         tensors = self._tensors()
@@ -221,15 +220,14 @@ class ReferenceRunner(ScriptRunner):
             self.own_tensors = {name: t.clone() for name, t in tensors.items()}
 
     def restore_parameters(self, request: Request) -> Answer:
-        """Give parameters and buffers the values that they had before the last variation of them, if these were "kept"."""
+        """Give parameters and buffers the values that they had before the last variation changed them, if these were "kept"."""
         own, self.own_tensors = self.own_tensors, {}
         present = self._tensors()
         if not own or own.keys() != present.keys():
             return {"kept": False}
         for name, t in present.items():
-            if not same_bits(
-                t, own[name]
-            ):  # an expanded buffer, say, has no memory of its own that could be written to
+            # Only where it differs: an expanded buffer, say, has no memory of its own that could be written to.
+            if not same_bits(t, own[name]):
                 t.copy_(own[name])
         self.last = self.ready = None
         self.keep_state(list(self.kept_state))
@@ -252,8 +250,9 @@ class ReferenceRunner(ScriptRunner):
         return super().make_slots(request)
 
     def make_more(self, request: Request) -> Answer:
-        """The script's inputs for each of "seeds", which become nobody's. Of each tensor a matrix: a row for each seed, with its
-        entries in the order of memory that "orders" gives. Those of another shape or type than the first are left out."""
+        """Return the script's inputs for each of "seeds", without making them anybody's inputs. Each tensor becomes a matrix with
+        a row for each seed, whose entries are in the order of memory that "orders" gives. Seeds whose tensors have other shapes
+        or types than those of the first seed are left out."""
         made: list[list[Tensor]] = []
         for seed in request["seeds"]:
             of = self.script_inputs(seed)
@@ -272,11 +271,12 @@ class ReferenceRunner(ScriptRunner):
         return {"value": rows}
 
     def _given_for(self, seed: int) -> list[Any]:
-        """The script's inputs for a seed, on the model's device, for a call on them alone."""
+        """Return the script's inputs for a seed, on the model's device, for a call that leaves the present inputs in place."""
         return [t.to(self.device) if isinstance(t, Tensor) else t for t in _values(self.script_inputs(seed))]
 
     def script_inputs(self, seed: int) -> Any:
-        """What the script makes. Generators are left as they were: calls in a row draw on from where the last left them."""
+        """Return what get_inputs() makes for a seed. Generators are left as they were: calls in a row go on drawing from where
+        the last one left them."""
         assert self.script is not None
         make = self.script.function("get_inputs")
         with kept_generators():
@@ -291,8 +291,9 @@ class ReferenceRunner(ScriptRunner):
                 return make()
 
     def forward(self, request: Request) -> Answer:
-        """As any runner's; with the seconds that it took. "guarded": the inputs may be places that are not there, which ends a
-        GPU's context (places.py). What `Varied` has found out for these inputs is not computed again."""
+        """Call the model as any runner does, and say how many "seconds" that took and which inputs it "wrote" to. "guarded": the
+        inputs may hold indices out of bounds, which would end a GPU's context (places.py). An answer that `Varied` has found for
+        these inputs is not computed again."""
         ready, self.ready = self.ready, None
         if ready is not None and ready[0] == request["seed"] and not request.get("on"):
             self.last = ready[1].get("value")
@@ -322,16 +323,16 @@ class ReferenceRunner(ScriptRunner):
         super().place(values)
 
     def truth(self, request: Request) -> Answer:
-        """The model's output in float64 for the inputs of the last forward, how long its sums are, and how far honest rounding
-        may lead ("noise", "flips", "entries", "sizes", "columns"; "state": of its buffers). Where a float64 run takes long, the
-        truth is of a part of the batch: "rows" says which. With "few", for data whose sums have few terms, "noise" comes from
-        these, of which "additions" round."""
+        """Return the model's output in float64 for the inputs of the last forward, the lengths of its sums, and how far honest
+        rounding may move it ("noise", "flips", "entries", "sizes", "columns"; "state" for its buffers). Where a float64 run takes
+        long, the truth covers a part of the batch: "rows" says which. "few" is for data whose sums have few terms: "noise" then
+        comes from these terms, and "additions" says how many additions round."""
         assert self.model is not None
         self.restore_state()
         why_not = ""
         try:
             drawn = self.drawn(request["seed"])
-            if self.last is None:  # the inputs are others than at the last forward
+            if self.last is None:  # the inputs have changed since the last forward
                 self.forward({"seed": request["seed"]})
                 self.restore_state()
             inputs, right, rows = self._part(request["seed"])
@@ -379,7 +380,7 @@ class ReferenceRunner(ScriptRunner):
         raise BuildError(why_not)
 
     def drawn(self, seed: int) -> list[Any]:
-        """The random numbers that the model draws with this seed."""
+        """Return the random numbers that the model draws with this seed. Raises CannotReplay."""
         assert self.model is not None
         if self.recorder is not None and not self.recorder.drawn:
             return []
@@ -390,7 +391,8 @@ class ReferenceRunner(ScriptRunner):
         return recorder.drawn
 
     def _part(self, seed: int) -> tuple[list[Any], Any, Tensor | None]:
-        """The inputs and the fp32 output that the truth is made of: all, or a part of the batch."""
+        """Return the inputs and the fp32 output that the truth is computed from, and which rows of the batch these are: None for
+        all."""
         assert self.model is not None
         outputs = [leaf for _, leaf in wire.leaves(self.last) if isinstance(leaf, Tensor)]
         size = sum(t.numel() * t.element_size() for t in outputs)
@@ -409,7 +411,7 @@ class ReferenceRunner(ScriptRunner):
         return parts.sliced(self.inputs, which, rows), taken, rows
 
     def examine(self, request: Request) -> Answer:
-        """What the model is, after its first forward: a contraction or why not, what it draws, what state its forward changes."""
+        """Say what the model is, after its first forward: a contraction or why not, what it draws, what state it changes."""
         assert self.model is not None
         self.contraction = None
         values, names = contractions.flat_inputs(self.model, self.inputs)
@@ -429,8 +431,8 @@ class ReferenceRunner(ScriptRunner):
         return {**answer, "contraction": contraction.describe()}
 
     def _state(self, seed: int, tracer: contractions.Tracer) -> tuple[Answer, Any]:
-        """Which buffers and plain attributes a forward changes, whether the attributes matter, and what the model draws; and
-        the output of the forward that `tracer` has seen."""
+        """Return which buffers and plain attributes a forward changes, whether the attributes matter, and what the model draws;
+        and the output of the forward that `tracer` has seen."""
         assert self.model is not None
         changed = self.changing = self.changed_state()
         self.restore_state()
@@ -451,18 +453,18 @@ class ReferenceRunner(ScriptRunner):
         self.u, inner_u = (
             exact.coarsest(self.model, self.inputs, dtypes) for dtypes in (self.recorder.dtypes, self.recorder.inner)
         )
-        # What no operator returned may come by a way that is not seen.
+        # An output that no operator returned may have been computed in a way that the recorder does not see.
         found = [self.recorder.flow.of(t) if isinstance(t, Tensor) else None for _, t in wire.leaves(output)]
         unseen = Label(self.u, inner_u, picked=bool(self.operators() & PICKS))
         labels = [label if label is not None else unseen for label in found]
         self.inner_u = [label.inner or inner_u for label in labels]
-        # As large as the data, and drawn anew later: only the names are kept.
+        # Keep the names only: the numbers are as large as the data, and are drawn again later.
         self.recorder.drawn = [(name, []) for name, _ in self.recorder.drawn]
         self.restore_state()
         after = plain_attributes(self.model)
         hidden = sorted(name for name in after if name not in before or before[name] != after[name])
         trained = [name for name, p in self.model.named_parameters() if p._version != versions.get(name, p._version)]
-        if hidden and steady:  # what it keeps may make no difference to the same inputs once more
+        if hidden and steady:  # what it keeps may matter only after a call on other inputs
             steady = self._same_after_others(seed)
         return {
             "buffers": changed,
@@ -476,7 +478,7 @@ class ReferenceRunner(ScriptRunner):
         }, output
 
     def _same_after_others(self, seed: int) -> bool:
-        """Whether the model answers its inputs as before when it has been called on others in between."""
+        """Return whether the model answers its inputs as before after a call on other inputs."""
         inputs, last = self.inputs, self.last
         others = self._given_for(seed + 1)
         for given in (others, inputs):
@@ -487,8 +489,8 @@ class ReferenceRunner(ScriptRunner):
         return _all_close(output, last)
 
     def rare_seeds(self, request: Request) -> Answer:
-        """The "seeds", behind "seed", of which the single numbers that a call draws first are the smallest or the largest of all
-        that were tried; none where it draws no single numbers first."""
+        """Return "seeds" after "seed" with which the single numbers that a call draws first are the smallest or the largest among
+        all seeds that were tried; none if a call does not begin by drawing single numbers."""
         assert self.model is not None
         lead = SingleDraws()
         self.restore_state()
@@ -516,7 +518,7 @@ class ReferenceRunner(ScriptRunner):
         return {"value": gauge}
 
     def spoiled(self, request: Request) -> Answer:
-        """The product computed wrongly on purpose, for the self-test: "how" is tf32 or half."""
+        """Return the product computed wrongly on purpose, for the self-test: "how" is tf32 or half."""
         contraction, values = self.traced()
         if request["how"] == "tf32":
             output = contraction.run(values, contractions.tf32, contractions.tf32)
@@ -525,8 +527,8 @@ class ReferenceRunner(ScriptRunner):
         return {"value": output}
 
     def coarse(self, request: Request) -> Answer:
-        """The output with the operands of every product rounded to "bits" bits, or to a "format" (formats.py; then in float64),
-        and its normwise error; nothing without products."""
+        """Return the output with the operands of every product rounded to "bits" bits, or to a "format" (formats.py; the output
+        is then in float64), and its normwise error "apart"; nothing of these if there are no products."""
         assert self.model is not None
         self.restore_state()
         if self.last is None:
@@ -558,17 +560,17 @@ class ReferenceRunner(ScriptRunner):
         return {"products": counting.products, "apart": max(errors, default=0.0), "value": self.copy(output)}
 
     def operators(self) -> set[str]:
-        """What the model computes by, without the library's name, those in place without the underscore."""
+        """Return the names of the model's operators, without the library's name, and without the underscore of in-place ones."""
         return {base_name(name) for name in (self.recorder.names if self.recorder is not None else ())}
 
     def traced(self) -> tuple[contractions.Contraction, list[Any]]:
-        """The contraction that the model is, and the inputs of its graph."""
+        """Return the contraction that the model is, and the inputs of its graph."""
         assert self.contraction is not None
         assert self.model is not None
         return self.contraction, contractions.flat_inputs(self.model, self.inputs)[0]
 
     def with_memory(self, make: Callable[[], Answer]) -> Answer:
-        """What `make` answers; or "why_not" and "short" where the device has no memory for it."""
+        """Return what `make` answers, or "why_not" and "short" if the device has no memory for it."""
         try:
             return make()
         except torch.OutOfMemoryError as error:
@@ -583,7 +585,7 @@ class ReferenceRunner(ScriptRunner):
 
 
 def arguments_left_out(model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str] | None) -> list[str]:
-    """Arguments of forward that have defaults and that the inputs do not give; with `names` they are given by name."""
+    """Return the arguments of forward that have defaults and that the inputs leave out. With `names`, inputs go by name."""
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):  # a function of C++, or none at all
@@ -595,8 +597,8 @@ def arguments_left_out(model: torch.nn.Module, inputs: Sequence[Any], names: Seq
 
 @contextlib.contextmanager
 def _seeded(model: torch.nn.Module, seed: int) -> Iterator[None]:
-    """Every call of the model draws the same from Python's generator and numpy's meanwhile. What it draws from torch's is
-    recorded, and given to its float64 runs; these two nobody sees."""
+    """Let every call of the model draw the same numbers from Python's generator and numpy's meanwhile. What it draws from torch's
+    is recorded and replayed in its float64 runs; what it draws from these two is not seen."""
     handle = model.register_forward_pre_hook(lambda *_: seed_others(seed))
     try:
         yield
@@ -612,12 +614,12 @@ def _numpy_state() -> tuple[bytes, int]:
 
 
 def _values(made: Any) -> list[Any]:
-    """The arguments that get_inputs() made, by name or in order."""
+    """Return the arguments that get_inputs() made, by name or in order, as a list."""
     return list(made.values()) if isinstance(made, dict) else _as_list(made, "get_inputs")
 
 
 def _as_list(made: Any, function: str) -> list[Any]:
-    """What a script's function returned, as a list: one tensor or number alone is a list of it."""
+    """Return what a script's function returned as a list; a tensor, number or text by itself becomes a list of one."""
     if isinstance(made, (list, tuple)):
         return list(made)
     if isinstance(made, (Tensor, int, float, str)):
@@ -626,7 +628,7 @@ def _as_list(made: Any, function: str) -> list[Any]:
 
 
 def _all_close(output: Any, other: Any) -> bool:
-    """Whether two outputs are of the same computation, leaf by leaf: see `_close`."""
+    """Return whether two outputs come from the same computation, leaf by leaf (`_close`)."""
     return all(
         _close(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else type(a) is type(b)
         for (_, a), (_, b) in zip(wire.leaves(output), wire.leaves(other), strict=False)
@@ -634,7 +636,7 @@ def _all_close(output: Any, other: Any) -> bool:
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
-    """Whether two results are of the same computation: of one shape and dtype, and different by rounding only."""
+    """Return whether two results come from the same computation: they have one shape and dtype, and differ by rounding only."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if not b.is_floating_point():

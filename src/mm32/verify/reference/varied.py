@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from .runner import ReferenceRunner
 
 NEAR_AN_END = 1 / 16
-MOST_EDGES = 4096  # entries of a buffer whose numbers are put into inputs
-KEPT_BESIDE = 64 << 20  # bytes of inputs up to which those before a variation are kept beside the varied ones
-# Of the model's parameters and buffers of floating point, by a variation's name.
+MOST_EDGES = 4096  # the most entries of a buffer whose numbers are put into inputs
+KEPT_BESIDE = 64 << 20  # the most bytes of inputs that are kept as they were beside the varied ones
+# How a variation changes the model's floating-point parameters and buffers, by its name.
 CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None]] = {
     "parameters": states.perturb,
     "parameters of one sign": partial(states.perturb, signs=False),
@@ -46,7 +46,7 @@ CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None
     "single parameters times 4": partial(states.move_apart, by=4.0),
     "single parameters turned times 4": partial(states.move_apart, by=4.0, turned=True),
 }
-# Of tables of numbers that the model looks up by integers, by the change of inputs of floating point that they get.
+# Variations of tables that the model looks up by integers, and the change of floating-point inputs that the tables get.
 TABLES = {"offset tables": "offset", "planted tables": "planted"}
 BY_NAME = {
     variation.name: variation for variation in (*catalogue.VARIATIONS, *catalogue.MILDER.values(), *isolating.ISOLATING)
@@ -83,17 +83,19 @@ LONG_PRODUCTS = {"prod", "cumprod"}
 BITS = {"__lshift", "__rshift", "__ilshift", "__irshift", "__and", "__or", "__xor"} | {
     f"bitwise_{name}" for name in ("and", "or", "xor", "not", "left_shift", "right_shift")
 }
-PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that take numbers of floating point for places
-# Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
+PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that look something up by floating-point numbers
+# Operators that turn absolute errors of their argument into relative errors of the result. For large arguments an honest kernel
+# (exp2 of x log2 e) has such errors.
 STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
-TINY = ("tiny rows", "times 1e-7")  # sums with them are 1
+TINY = ("tiny rows", "times 1e-7")  # variations whose values are so small that in fp32 1 plus one of them is 1
+# Variations with large values, which behind a steep operator would show nothing but these errors.
 LARGER = (
     "aligned",
     "times 100000",
     "times 10000",
     "far below",
     "rare large rows",
-)  # that would show nothing else behind such an operator
+)
 
 
 class Varied:
@@ -101,12 +103,12 @@ class Varied:
 
     def __init__(self, runner: ReferenceRunner):
         self.runner = runner
-        self.draws_integers = True  # whether get_inputs draws any, for all that is known
+        self.draws_integers = True  # whether get_inputs draws integers, as far as is known
 
     def vary(self, request: Request) -> Answer:
-        """Fill the inputs with other data made from them ("name", "seed"), or change the parameters; return both, or
-        "why_not", which is empty where the model has nothing that this variation could show, and "short" where the card has no
-        memory left for it."""
+        """Fill the inputs with other data made from them, or change the parameters, by the variation "name" with "seed". Return
+        both, or "why_not", which is empty if the model has nothing that this variation could show, and "short" if the card has
+        no memory left for it."""
         return self.runner.with_memory(partial(self._vary, request))
 
     def _vary(self, request: Request) -> Answer:
@@ -119,7 +121,7 @@ class Varied:
             return {"why_not": why_not}
         generator = torch.Generator(device=runner.device).manual_seed(seed)
         leaves, spec = pytree.tree_flatten(runner.inputs)
-        own: list[Any] = []  # which `place` writes to
+        own: list[Any] = []  # the inputs before the variation: `place` writes to the present ones
         if sum(t.nbytes for t in leaves if isinstance(t, Tensor)) <= KEPT_BESIDE:
             own = [t.clone() if isinstance(t, Tensor) else t for t in leaves]
         odd = variation is not None and variation.odd
@@ -134,7 +136,7 @@ class Varied:
                 runner.place(pytree.tree_unflatten(filled, spec))
         except contents.CannotVary as error:
             return {"why_not": str(error), "unvaried": unvaried}
-        # Probabilities of large scores underflow to equal ones in fp32, and not in float64.
+        # The probabilities of large scores underflow to equal numbers in fp32, but not in float64.
         ties = bool(runner.operators() & ORDERED) and self._is_steep() and not odd
         watch = Watch(name == "an Inf" and bool(request.get("integers")), ties)
         with watch if odd or ties else contextlib.nullcontext():
@@ -152,8 +154,8 @@ class Varied:
         return {"value": made, "unvaried": unvaried, "tied": watch.tied}
 
     def _unsuited(self, name: str, variation: Variation | None, entries: int) -> str | None:
-        """Why this variation would show nothing, empty where that is not worth a word; None if it may show something. `entries`:
-        of the output."""
+        """Return why this variation would show nothing, empty if that need not be reported; None if it may show something.
+        `entries`: how many the output has."""
         operators = self.runner.operators()
         if variation is not None and variation.isolating and not self._isolates(name, entries):
             return ""
@@ -184,7 +186,7 @@ class Varied:
         generator: torch.Generator,
         request: Request,
     ) -> list[Any]:
-        """Other inputs in place of these `leaves`. Raises CannotVary."""
+        """Return other inputs in place of these `leaves`. Raises CannotVary."""
         runner = self.runner
         recorder = runner.recorder
         limited: dict[int, str] = {}
@@ -223,8 +225,8 @@ class Varied:
         return filled
 
     def _redrawn(self, name: str, leaves: list[Any], seed: int) -> list[Any]:
-        """What get_inputs makes of other integers of the ranges that it draws from. Raises CannotVary, with nothing to report
-        where it draws none."""
+        """Return what get_inputs makes if it draws other integers of the same ranges. Raises CannotVary, with nothing to report
+        if it draws none."""
         runner = self.runner
         choose = redrawn.choice(name, self._numbers(), seed) if self.draws_integers else None
         if choose is None:
@@ -245,7 +247,7 @@ class Varied:
         return filled
 
     def _numbers(self) -> redrawn.Numbers:
-        """What the model divides integers by and compares them with, by its operators and by its script."""
+        """Return the integers that the model divides by and compares with, as its operators and its script show them."""
         runner = self.runner
         assert runner.script is not None
         found = constants.numbers(runner.path.read_text(), vars(runner.script.module), runner.model)
@@ -257,8 +259,8 @@ class Varied:
     def _change_state(
         self, variation: Variation, generator: torch.Generator, seed: int, unvaried: list[str]
     ) -> dict[str, Tensor]:
-        """Change the model's parameters and buffers, or its plain tensors, which are returned; `unvaried` gets those that had to
-        stay as they are. Raises CannotVary."""
+        """Change the model's parameters and buffers, or its plain tensors, and return the changed plain tensors. Those that had
+        to stay as they are go into `unvaried`. Raises CannotVary."""
         runner = self.runner
         assert runner.model is not None
         turned: dict[str, Tensor] = {}
@@ -271,7 +273,7 @@ class Varied:
             largest = {int(t.max()) for t in some}
             states.vary_tables(runner.model, generator, largest, TABLES[variation.name])
         elif variation.name == "plain tensors":
-            runner.own_tensors = {}  # more is changed than is kept
+            runner.own_tensors = {}  # the copy does not hold the plain tensors that are changed here
             turned = states.turn(plain.tensors(runner.model), generator, unvaried)
         else:
             change = isolating.thin if variation.isolating else CHANGES[variation.name]
@@ -281,7 +283,7 @@ class Varied:
         return turned
 
     def probe(self, request: Request) -> Answer:
-        """Fill inputs and parameters with the data of the probe "name", and return both; or "why_not", as `vary`."""
+        """Fill inputs and parameters with the data of the probe "name", and return both, or "why_not" as `vary` does."""
         return self.runner.with_memory(partial(self._probe, request))
 
     def _probe(self, request: Request) -> Answer:
@@ -301,7 +303,7 @@ class Varied:
         return {"value": {"inputs": runner.inputs, "state": dict(runner.model.state_dict())}}
 
     def _exchange(self, generator: torch.Generator, seed: int, unvaried: list[str]) -> None:
-        """Change buffers of integers and booleans; `unvaried` gets those that had to stay as they are. Raises CannotVary."""
+        """Change buffers of integers and booleans. Those that had to stay go into `unvaried`. Raises CannotVary."""
         runner = self.runner
         assert runner.model is not None
 
@@ -314,13 +316,14 @@ class Varied:
         states.exchange(runner.model, generator, runner.changing, fails, unvaried, safe)
 
     def _lookups(self) -> set[str]:
-        """Operators that take integers for places or lengths, which cannot be any; named as in `ReferenceRunner.operators`."""
+        """Return the operators that take integers as indices or lengths, which have limits, named as `ReferenceRunner.operators`
+        does."""
         runner = self.runner
         names = runner.recorder.names if runner.recorder is not None else set()
         return {base_name(name) for name in names if any(word in name for word in LOOKUPS)}
 
     def _edges(self, inputs: list[Any]) -> Tensor:
-        """Numbers that entries may be compared with: those of operators, of small buffers, and of inputs in order."""
+        """Return numbers that entries may be compared with: those of operators, small buffers, and input vectors in order."""
         runner = self.runner
         assert runner.model is not None
         own = [t for t in runner.model.buffers() if t.is_floating_point() and t.numel() <= MOST_EDGES]
@@ -334,7 +337,7 @@ class Varied:
         return found[found.isfinite()]
 
     def _weights(self, inputs: list[Any]) -> list[Tensor]:
-        """Matrices that rows of data may be multiplied by: of the model, convolutions' flattened, and among the inputs."""
+        """Return matrices that rows of data may be multiplied by: the model's, with convolutions flattened, and the inputs'."""
         assert self.runner.model is not None
         own = (
             t.detach().flatten(1)
@@ -345,21 +348,21 @@ class Varied:
         return [t for t in (*own, *given) if t.numel() and t.dtype != torch.bool and not t.is_complex()]
 
     def _takes_apart(self) -> bool:
-        """Whether the model factors matrices or solves with them: of any numbers these need not have a factor or an inverse."""
+        """Return whether the model factors matrices or solves with them: not every matrix has a factor or an inverse."""
         return any(op.startswith(FACTORS) and "norm" not in op for op in self.runner.operators())
 
     def _is_steep(self) -> bool:
-        """Whether it takes exponentials or the like, in which rounding of large numbers grows."""
+        """Return whether the model takes exponentials or the like, which enlarge the rounding of large numbers."""
         return any(word in op.replace("expand", "") for op in self.runner.operators() for word in STEEP)
 
     def _only_sums(self) -> bool:
-        """Whether the model adds up, and does not multiply."""
+        """Return whether the model has sums and no products."""
         operators = self.runner.operators()
         return bool(SUMS & operators) and not any("mul" in op or "pow" in op for op in operators)
 
     def _may_rise(self, most: int) -> bool:
-        """Whether integers that are zero may become `most`. On a GPU a place that is too large ends the process's context, where
-        `Guard` does not know the operator."""
+        """Return whether integers that are zero may become `most`. On a GPU an index that is too large ends the process's context
+        if `Guard` does not know the operator."""
         runner = self.runner
         if runner.device.type == "cpu" or runner.recorder is None:
             return runner.device.type == "cpu"
@@ -367,8 +370,8 @@ class Varied:
         return known or runner.recorder.smallest is None or runner.recorder.smallest > most
 
     def _vary_some(self, own: list[Any], filled: list[Any], spec: Any, seed: int, odd: bool) -> bool:
-        """Change only those inputs that the reference has an answer for where each is changed alone: one that is under a root
-        does not keep the others from being negative. Whether there are any."""
+        """Change only those inputs for which the reference has an answer when each is changed alone, and return whether there are
+        any. So one input under a root does not keep the others from being negative."""
         runner = self.runner
         changed = [i for i, (old, new) in enumerate(zip(own, filled, strict=True)) if not _same(old, new)]
         if len(changed) < 2:
@@ -382,7 +385,7 @@ class Varied:
         return bool(some) and len(some) < len(changed) and not fails(some)
 
     def _fails(self, seed: int, odd: bool) -> str:
-        """Why the reference has no answer for the inputs that it has; empty if it has one. `odd`: it may be NaN or infinite."""
+        """Say why the reference has no answer for its present inputs; empty if it has one. `odd`: it may be NaN or infinite."""
         runner = self.runner
         guard = Guard() if runner.device.type == "cuda" and runner.operators() & GUARDED else contextlib.nullcontext()
         try:
@@ -390,7 +393,7 @@ class Varied:
                 answer = runner.forward({"seed": seed})
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # what fails on a GPU is told once it is synchronised
+        except Exception as error:  # a failure on a GPU is reported once it is synchronised
             return text.one_line(f"the reference fails on it: {error}", 160)
         finally:
             runner.restore_state()
@@ -422,12 +425,12 @@ class Varied:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether an input was left as it is. NaN in it was put there."""
+    """Return whether an input was left as it is. One with NaN was not: the NaN was put there."""
     return a is b or not isinstance(a, Tensor) or bool(torch.equal(a, b))
 
 
 def _of_fractions(values: list[Any]) -> list[int]:
-    """Inputs of numbers from 0 to 1 that reach to both ends, as uniform ones do: 0 and 1 are inputs of the same kind."""
+    """Return the inputs of numbers from 0 to 1 that reach both ends, as uniform ones do: such an input may hold 0 and 1, too."""
     found = []
     for i, t in enumerate(values):
         if isinstance(t, Tensor) and t.is_floating_point() and t.numel():
@@ -438,14 +441,14 @@ def _of_fractions(values: list[Any]) -> list[int]:
 
 
 def _all_zero(value: Any) -> bool:
-    """Whether it is integers that are all zero."""
+    """Return whether `value` is a tensor of integers that are all zero."""
     whole = isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
     return whole and not bool(value.any())
 
 
 def _kept_within(filled: list[Any], own: list[Any], limited: dict[int, str], hiding: set[int]) -> list[Any]:
-    """`filled`, with numbers from 0 to 1 in the `limited` inputs, and those that are masks as they were. Raises CannotVary where
-    nothing is changed then."""
+    """Return `filled`, with numbers from 0 to 1 in the `limited` inputs, and with the masks (`hiding`) as they were. Raises
+    CannotVary if nothing is changed then."""
     kept = [old if i in hiding else new for i, (old, new) in enumerate(zip(own, filled, strict=True))]
     for i in limited:
         if kept[i] is not own[i] and isinstance(kept[i], Tensor):

@@ -1,9 +1,10 @@
-"""What windows say of a process: by the faster half of them. Pure functions of numbers.
+"""Estimate a process's time, and the ratio of two, by the faster half of the windows. Pure functions of numbers.
 
-What disturbs a window makes it longer, never shorter: other programs, the driver's work for another card, an interrupt. On
-shared machines that is a fifth to a third of all windows, by up to ten times, while the fastest three quarters of them lie
-within a percent. So a process's time is the mean of its faster half (of logarithms), and what it may be off by does not depend
-on the slower one. As with a median, up to half of the windows may be anything. `middle` is of all windows, for comparison.
+A disturbance makes a window longer, never shorter: other programs, the driver's work for another card, an interrupt. On
+shared machines a fifth to a third of all windows are disturbed, by up to ten times, while the fastest three quarters lie
+within a percent. So a process's time is the mean (of logarithms) of the faster half of its windows, and the error of that
+does not depend on the slower half. As with a median, up to half of the windows may have any length. `middle` uses all windows,
+for comparison.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-MOST = 0.57  # of a side's windows that decide an end of `ratio`, as far as TAIL allows; half of them at least
-TAIL = 0.005  # chance of identical code to lie beyond one end of `ratio`
+# The largest share of a side's windows that decides an end of `ratio`, unless TAIL needs more; at least half of them decide.
+MOST = 0.57
+TAIL = 0.005  # the chance that identical code lies beyond one end of `ratio`
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Of a ratio, or another number: the estimate, an interval, and its coverage."""
+    """An estimate, of a ratio (or another number), with an interval from `low` to `high` and the interval's coverage."""
 
     ratio: float
     low: float
@@ -29,13 +31,13 @@ class Interval:
 
 
 def level(times: Sequence[float]) -> float:
-    """The logarithm of a process's time: the mean of those of its faster half."""
+    """Return the logarithm of a process's time: the mean of the logarithms of the faster half of its windows."""
     half = sorted(times)[: (len(times) + 1) // 2]
     return math.fsum(map(math.log, half)) / len(half)
 
 
 def typical(times: Sequence[float]) -> float:
-    """The same as a time."""
+    """Return a process's time: `level` as a time instead of a logarithm."""
     return math.exp(level(times))
 
 
@@ -50,13 +52,13 @@ def error(times: Sequence[float]) -> float:
 
 
 def ratio(some: Sequence[float], others: Sequence[float]) -> Interval:
-    """Of as many times of two processes, by how many times the second is faster; the ends from order statistics.
+    """Return by how many times the second of two processes is faster, from equally many times of each.
 
-    The ends compare what a fifth of one side's windows are faster than with what most of the other's are (a precedence
-    test: Balakrishnan and Ng, "Precedence-Type Tests and Applications", 2006): of 16 windows, the second fastest with the
-    ninth. Their coverage is exact, whatever the noise is, if it is the same for both but for a factor, and windows are
-    independent. Where a side's noise is larger, in both directions, the estimate is off by 0.8 of the difference, but the
-    ends hardly are: the majority of a side's windows decides.
+    The interval's ends are order statistics. Each compares the time that a fifth of one side's windows beat with the time that
+    most of the other side's beat (a precedence test: Balakrishnan and Ng, "Precedence-Type Tests and Applications", 2006): of
+    16 windows, the second fastest with the ninth. The coverage is exact, whatever the noise is, if the noise is the same for
+    both sides but for a factor, and windows are independent. Where one side's noise is larger, in both directions, the
+    estimate is off by 0.8 of the difference, but the ends hardly are: the majority of a side's windows decides.
     """
     first, second = sorted(some), sorted(others)
     low, high, tail = ranks(len(first))
@@ -70,14 +72,15 @@ def ratio(some: Sequence[float], others: Sequence[float]) -> Interval:
 
 
 def middle(some: Sequence[float], others: Sequence[float]) -> float:
-    """The logarithm of by how many times the second process is faster by all windows, round by round: the median of the means of
-    all pairs (Hodges and Lehmann, 1963), in which most of what is slower than usual counts."""
+    """Return the logarithm of the ratio by all windows, round by round: by how many times the second process is faster.
+
+    It is the median of the means of all pairs (Hodges and Lehmann, 1963), in which most windows slower than usual count."""
     logs = _apart(some, others)
     return statistics.median((a + b) / 2 for i, a in enumerate(logs) for b in logs[i:])
 
 
 def middle_error(some: Sequence[float], others: Sequence[float]) -> float:
-    """About the standard error of `middle`, by the rounds' quartiles; infinite for one round."""
+    """Return about the standard error of `middle`, by the rounds' quartiles; infinite for one round."""
     if len(some) < 2:
         return math.inf
     low, _, high = statistics.quantiles(_apart(some, others), n=4)
@@ -90,9 +93,11 @@ def _apart(some: Sequence[float], others: Sequence[float]) -> list[float]:
 
 @lru_cache(None)
 def ranks(count: int) -> tuple[int, int, float]:
-    """Of the windows that `ratio` compares, by their order from the fastest, one and another one, which half of them at least
-    are as fast as; and the chance that of `count` windows of identical code the second side's one of the latter rank is faster
-    than the first side's one of the former. Of few windows it is more than TAIL."""
+    """Return the two ranks of windows that `ratio` compares, counted from the fastest, and the chance of an error.
+
+    The second rank is at least half of `count`. The chance is that of `count` windows of identical code on each side, the
+    second side's window of the second rank is faster than the first side's of the first rank. For few windows it is more than
+    TAIL."""
     found = [
         (low, high, tail)
         for low in range(1, count + 1)
@@ -106,7 +111,7 @@ def ranks(count: int) -> tuple[int, int, float]:
 
 
 def _precedes(count: int, low: int, high: int) -> float:
-    """The chance that at least `high` of one side are among the `low` + `high` - 1 fastest of both."""
+    """Return the chance that at least `high` windows of one side are among the `low` + `high` - 1 fastest of both."""
     drawn = low + high - 1
     ways = sum(math.comb(count, k) * math.comb(count, drawn - k) for k in range(high, min(count, drawn) + 1))
     return ways / math.comb(2 * count, drawn)

@@ -1,4 +1,4 @@
-"""Which outputs of timed windows are kept, to be judged like others, and windows that do not count, with data of probes."""
+"""Which outputs of timed windows are kept, to be judged like all others; and windows that do not count, with data of probes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from ..inputs.pools import Pools, Recipe
 from . import sequential
 from .window import Bench, Window, difference
 
-OUTLIER = 4.0  # times the median difference between both sides' outputs: judged even where time is short
-UNTIMED = 4  # calls that are judged where they cannot be timed
-STATES = 2  # windows, at random among all, whose last call is judged by the buffers that it leaves
-PROBE_CALLS = 3  # probes whose data that windows of one call get, since such calls are long
-# Windows with data of probes after the first rounds, at most; the chance of one in each such round; and how many kinds each has.
+# An output is judged even where time is short if it differs from the reference's by more than this many times the median
+# difference between both sides' outputs.
+OUTLIER = 4.0
+UNTIMED = 4  # the most calls that are judged where calls cannot be timed
+STATES = 2  # windows, drawn at random from all, whose last call is judged by the buffers that it leaves as well
+PROBE_CALLS = 3  # the most probes of the first rounds where windows have one call, since such calls are long
+# After the first rounds: the most windows with data of probes, the chance of one in each round, and the most probes of a window.
 LATER, LATER_CHANCE, LATER_CALLS = 2, 0.25, 2
 
 
 class Misfit(Exception):
-    """An output in a timed window that its slot could not take: whose, and what it was.
+    """An output in a timed window that its slot could not take. `role`: whose output; the message says what it was.
 
-    `calls`: recipes, seeds and names of probes of calls to which the reference's answer may not fit into a slot either, since its
-    shape depends on the data. None where the reference's answers of the same data did."""
+    `calls`: recipe, seed and name of the probe (or "") of calls for which the reference's answer may not fit into a slot either,
+    since its shape may depend on the data. Empty where the reference's answers for the same data did fit."""
 
     def __init__(self, role: str, says: str, calls: Sequence[tuple[Recipe, int, str]] = ()):
         super().__init__(says)
@@ -37,8 +39,10 @@ class Misfit(Exception):
 
 @dataclass
 class Kept:
-    """One timed call's output of the candidate's: what made its data, its leaves in order, why it was kept. `probe`: whose data
-    they are, if they are one's. `state`: the buffers that the call has left, where they are to be judged."""
+    """One output of the candidate's from a timed call.
+
+    `recipe`, `seed`: what made the call's data; `leaves`: the output's leaves in order; `why`: why it was kept; `probe`: the name
+    of the probe whose data they are, or ""; `state`: the buffers that the call has left, where they are to be judged."""
 
     recipe: Recipe
     seed: int
@@ -49,28 +53,29 @@ class Kept:
 
 
 def seeds_of(calls: int, draws: bool) -> list[int]:
-    """A seed for each call of a window, which nobody can predict; none where nothing is drawn."""
+    """Return a seed for each call of a window, which nobody can predict; [] where the model draws no random numbers."""
     chance = random.SystemRandom()
     return [chance.randrange(1 << 31) for _ in range(calls)] if draws else []
 
 
 class Surprises:
-    """The candidate's windows that do not count, with data of probes in some of their calls, in an order that nobody can predict:
-    all kinds among those of the first rounds, of which there are always as many; a few again in later rounds, and after the last,
-    so that it does not help to count windows. What they give is kept by the keeper."""
+    """The candidate's windows that do not count, with data of probes in some of their calls.
+
+    Nobody can predict their order. All probes come in the first rounds, of which there are always as many. A few come again in
+    later rounds and after the last one, so that it does not help to count windows. The keeper keeps their outputs."""
 
     def __init__(self, probes: Mapping[str, Recipe], calls: int, chance: random.SystemRandom):
         names = chance.sample(sorted(probes), len(probes))
         if calls == 1:
             names = names[:PROBE_CALLS]  # a call takes long
-        each = max(1, calls // 2)  # the others of a window are of the usual data
+        each = max(1, calls // 2)  # a window's other calls get the usual data
         self.left = [names[begin : begin + each] for begin in range(0, len(names), each)]
         self.rounds = [chance.randrange(sequential.MIN_ROUNDS) for _ in self.left]
         self.probes, self.calls, self.chance = probes, calls, chance
         self.later = LATER
 
     def due(self, number: int) -> int:
-        """How many windows belong to this round."""
+        """Return how many of these windows belong to round `number`."""
         if number < sequential.MIN_ROUNDS:
             return self.rounds.count(number)
         if not self.later or self.chance.random() >= LATER_CHANCE:
@@ -79,7 +84,7 @@ class Surprises:
         return self.once_more()
 
     def once_more(self) -> int:
-        """Draw the kinds of another window. How many windows that makes: none where there are no kinds."""
+        """Draw the probes of another window. Return how many windows that makes: 0 where there are no probes, else 1."""
         if not self.probes:
             return 0
         count = min(LATER_CALLS, len(self.probes), max(1, self.calls // 2))
@@ -87,15 +92,15 @@ class Surprises:
         return 1
 
     def window(self, bench: Bench, pools: Pools, draws: bool, keeper: Keeper) -> None:
-        """The next one. Raises Misfit."""
+        """Run the next of these windows. Raises Failure and Misfit."""
         names = self.left.pop()
         recipes, seeds = pools.recipes(self.calls), seeds_of(self.calls, draws)
         places = self.chance.sample(range(self.calls), len(names))
         for place, name in zip(places, names, strict=True):
             recipes[place] = self.probes[name]
-        bench.leave_outputs()  # the round's own window may have been before this one
+        bench.leave_outputs()  # the round's own window may have come first, and its outputs are needed
         window = bench.window(recipes, seeds)
-        if window.misfit is not None:  # what the reference answers for these data, nobody knows yet
+        if window.misfit is not None:  # the reference's answers for these data are not known yet
             given = dict(zip(places, names, strict=True))
             first = dict.fromkeys([min(window.misfit_call, self.calls - 1), *places])
             calls = [(recipes[i], seeds[i] if seeds else 0, given.get(i, "")) for i in first]
@@ -127,10 +132,10 @@ class Keeper:
         self.of_probes: list[Kept] = []
         self.states: list[Kept] = []
         self.windows = 0
-        self.place = 0  # in `states`, of the next window's
+        self.place = 0  # the index in `states` of the next window's output
 
     def wants_state(self) -> bool:
-        """Whether the buffers that the next window leaves are to be kept: each of all windows with the same chance."""
+        """Return whether to keep the buffers that the next window leaves; all windows have the same chance."""
         self.windows += 1
         most = min(STATES, self.count)
         self.place = self.windows - 1 if self.windows <= most else self.chance.randrange(self.windows)
@@ -176,13 +181,13 @@ def _on_the_host(state: Any) -> Any:
 
 
 def merged(bench: Bench, tensors: list[Tensor], values: list[Any]) -> list[Any]:
-    """An output's leaves in their order, of its tensors and its other leaves."""
+    """Return an output's leaves in their order, merged from its tensors and its other leaves, `values`."""
     of_tensors, others = iter(tensors), iter(values)
     return [next(others) if part.dtype is None else next(of_tensors) for part in bench.outputs]
 
 
 def _far(a: Any, b: Any) -> float:
-    """How far apart two leaves that are no tensors are."""
+    """Return how far apart two leaves are that are not tensors."""
     if type(a) is float and type(b) is float and math.isfinite(a) and math.isfinite(b):
         return abs(a - b) / max(abs(b), 1e-30)
     return 0.0 if a == b or (a != a and b != b) else math.inf

@@ -4,13 +4,13 @@ A worker sees the inputs of all calls of a window when the window begins. A cand
 small calls as one batch, and every output is right. No caller of single calls would see that gain. So before FASTER is said,
 windows of one call are timed, in which there is nothing to read ahead.
 
-A call by itself takes longer, on both sides: caches are cold, and nothing overlaps. That pulls the ratio towards 1, but it
-leaves the difference: what a candidate saves in a call of a long window it saves in a call by itself as well, about. So the rule
-is on differences. In each round it is the mean of both processes of the reference less the candidate; what the exchange of data
-takes cancels. tests/verify/timing/test_one_call.py simulates it.
+A call by itself takes longer, on both sides: caches are cold, and nothing overlaps. That pulls the ratio towards 1, but leaves
+the difference: a candidate saves about as much in a call by itself as in a call of a long window. So the rule uses differences:
+in each round, the mean of both processes of the reference minus the candidate. The time of exchanging data cancels.
+tests/verify/timing/test_one_call.py simulates it.
 
-Measured on a CPU: calls of 150 to 700 us take 50 to 250 us longer by themselves. 15 honest candidates saved in a call by itself
-0.5 to 2.4 times what they claim, five that read ahead -0.7 to 0.1 times. On a card it has not been measured.
+Measured on a CPU: calls of 150 to 700 us take 50 to 250 us longer by themselves. In a call by itself, 15 honest candidates saved
+0.5 to 2.4 times what they claim, and five that read ahead saved -0.7 to 0.1 times. It has not been measured on a card.
 """
 
 from __future__ import annotations
@@ -23,29 +23,36 @@ from typing import Any
 
 from .faster_half import Interval
 
-PART = 0.5  # of what is saved in a call of a long window that a call by itself has to save
-# Of what a call of the reference takes longer by itself, so much a candidate's may take longer still: other code is cold too.
+PART = 0.5  # the share of what is saved in a call of a long window that a call by itself has to save
+# By itself, a call of the candidate may lose more time than one of the reference, by this share of what that one loses: other
+# code is cold too.
 COLD = 0.25
-# Seconds of a call that a GPU's work hides in long windows, and that one launcher of kernels takes longer than another.
+# Seconds a call by which one launcher of kernels may be slower than another; in long windows a GPU's work hides them.
 HIDDEN = {"cpu": 0.0, "cuda": 50e-6}
-# Rounds at a look: the ranks, from below and from above, of the differences that are the interval's ends.
+# By the number of rounds at a look: the rank, from below and from above, of the differences that are the interval's ends.
 RANKS = {8: 1, 12: 2, 16: 4, 20: 5, 25: 7, 30: 9, 40: 14, 60: 22, 90: 35, 120: 48}
 MOST = max(RANKS)
-BUDGET = 2.0  # seconds after which no round is begun once there was a look
-BRIEF = 0.01  # seconds of a call, below which another one warms its process up before each that counts
+BUDGET = 2.0  # seconds after which no further round begins, if there are enough for a look
+# Where a call takes fewer seconds, a window that does not count warms its process up before each one that counts.
+BRIEF = 0.01
 
 AGREES, CONTRADICTS, DOUBTS, UNCLEAR = "agrees", "contradicts", "doubts", "cannot tell"
-# A speedup, from which on a doubt counts: what is saved in windows of one call is above their noise then, mostly. In simulations
-# with times that vary by as much as a call takes, no honest gain of 1.5 to 16 times is doubted, and most that read ahead are.
+# The least claimed speedup that can be doubted: what windows of one call save is then mostly above their noise. In simulations
+# with times that vary by as much as a call takes, no honest gain of 1.5 to 16 times is doubted, and most candidates that read
+# ahead are.
 LARGE = 1.25
 
 
 @dataclass(frozen=True)
 class OneCall:
-    """What windows of one call come to. `ratio`, `low`, `high`: reference over candidate, net of the exchange of data, with the
-    interval of their median. `saved`: seconds of a call, in the middle and at the ends of their interval. `wanted`: seconds that
-    bear the claim out; below `needed`, which allows for what is cold, they contradict it. `says`: AGREES, CONTRADICTS, DOUBTS
-    (the middle of a large claim's interval contradicts it, its end does not), or UNCLEAR."""
+    """The outcome of windows of one call.
+
+    `ratio`, `low`, `high`: the median of reference over candidate, net of the exchange of data, and its interval.
+    `saved`: seconds that the candidate saves in a call: the median and its interval.
+    `wanted`: saved seconds that bear the claim out.
+    `needed`: saved seconds below which they contradict the claim; it allows for cold code.
+    `says`: AGREES, CONTRADICTS, DOUBTS (the claim is large; the middle of the interval contradicts it, the end does not), or
+    UNCLEAR."""
 
     ratio: float
     low: float
@@ -72,20 +79,26 @@ class OneCall:
 
 @dataclass(frozen=True)
 class Claim:
-    """What windows of many calls say: seconds of a call of the reference, net; the speedup, and the lower end of its interval."""
+    """What windows of many calls say.
+
+    `seconds`: net seconds of a call of the reference; `ratio`: the speedup; `low`: the lower end of its interval."""
 
     seconds: float
     ratio: float
     low: float
 
     def saved(self, alone: float) -> float:
-        """Seconds of a call that the candidate saves, of `alone` if a call of the reference by itself takes less: where its data
-        are still in a cache, say. Between the speedup, which is what is read, and the lower end, which is what is sure."""
+        """Return the seconds that the candidate claims to save of a call of the reference.
+
+        They are a part of `seconds`, or of `alone` if a call of the reference by itself takes less, say because its data are
+        still in a cache. The speedup taken lies between the estimate, which is what people read, and the lower end, which is what
+        is certain."""
         return min(self.seconds, max(alone, 0.0)) * (1 - 1 / math.sqrt(self.ratio * self.low))
 
 
 def order_interval(values: Sequence[float], rank: int) -> Interval:
-    """The median, and an interval of it from the smallest but `rank` - 1 to the largest but as many, with its exact coverage.
+    """Return the median, with the interval from the `rank`-th smallest value to the `rank`-th largest and its exact coverage.
+
     Assumes only that values are independent."""
     ordered = sorted(values)
     n = len(ordered)
@@ -96,7 +109,9 @@ def order_interval(values: Sequence[float], rank: int) -> Interval:
 def look(
     walls: dict[str, Sequence[float]], nets: dict[str, Sequence[float]], claim: Claim, device: str
 ) -> OneCall | None:
-    """What can be said by these rounds of windows of one call, by whole windows and net; None where they are too few."""
+    """Return what these rounds of windows of one call say; None where they are too few.
+
+    `walls`: times by whole windows; `nets`: net times."""
     reference, control, candidate = (walls[name] for name in ("reference", "control", "candidate"))
     reached = max((n for n in RANKS if n <= len(candidate)), default=0)
     if not reached:

@@ -1,9 +1,9 @@
 """Faster or not: rounds of timed windows of both sides, of a second process of the reference, and of a worker without a model.
 
-A window (window.py) is timed by this process's clock. What it takes beside the model's calls is what the null worker's windows
-take; subtracted, net times are left. Rounds are interleaved in random order, all processes get the same data in a round, and
-sequential.py says when to stop and what to say. The candidate's outputs of every call are compared with the reference's; the
-worst and some at random are kept, to be judged against the truth.
+A window (window.py) is timed by this process's clock. The null worker's windows tell what a window takes besides the model's
+calls; subtracting that leaves net times. In a round, all processes are timed in random order on the same data. sequential.py says
+when to stop and what to conclude. The candidate's outputs of every call are compared with the reference's; the worst and some
+at random are kept, to be judged against the truth.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from .one_call import Claim, OneCall
 from .window import Bench, Window
 
 SIDES = ("reference", "candidate", "control", "null")
-TARGET = {"cpu": 0.004, "cuda": 0.02}  # seconds of the reference's calls in a window
-MOST = 0.3  # seconds of the slower side's calls in a window, where more than one call is longer
-LONG = 0.5  # seconds of a call, above which a window has one
-COLD = 0.1  # seconds of calls that a window may have only because the caches are large
+TARGET = {"cpu": 0.004, "cuda": 0.02}  # seconds that the reference's calls in a window should take
+MOST = 0.3  # the most seconds that the slower side's calls in a window take, unless it has only one or two calls
+LONG = 0.5  # where a call takes more seconds, a window has one call
+COLD = 0.1  # the most seconds of calls that a window has only in order to exceed large caches
 MOST_CALLS = 1000
-ESTIMATES = 3  # of a call's seconds, after the first one
-LONGER = 1.5  # times as many calls of a window, for which there is another estimate
-ENOUGH = 12  # rounds, before which the budget may be exceeded threefold: fewer can tell large factors alone
-GIVE_UP = 240.0  # seconds after which no round is begun
-TRUSTED_SHARE = 0.05  # of a window: no smaller net time is believed
-# Times the reference's time before a candidate was loaded: above it, FASTER is not believed.
+ESTIMATES = 3  # the most estimates of a call's seconds after the first one
+LONGER = 1.5  # while an estimate gives windows this many times as many calls, another estimate follows
+ENOUGH = 12  # until there are so many rounds the budget may be exceeded threefold: fewer can tell only large factors
+GIVE_UP = 240.0  # seconds after which no round begins
+TRUSTED_SHARE = 0.05  # the least share of a window's time that is believed to be its net time
+# FASTER is not believed where the reference takes more than this many times its time before a candidate was loaded.
 SLOWED = {"cpu": 1.5, "cuda": 1.2}
 
 NO_OUTPUTS = torch.empty(0, 0, dtype=torch.uint8)
@@ -50,7 +50,7 @@ NO_OUTPUTS = torch.empty(0, 0, dtype=torch.uint8)
 
 @dataclass
 class Times:
-    """One process's windows. Seconds of a call: `walls` by whole windows, `rounds` net; `claims`: what its worker said."""
+    """One process's windows, in seconds of a call. `walls`: by whole windows; `rounds`: net; `claims`: what its worker said."""
 
     walls: list[float] = field(default_factory=list)
     rounds: list[float] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Times:
 
     @property
     def wall(self) -> float:
-        """The same by whole windows."""
+        """Seconds of a call by whole windows, by the faster half of them."""
         return faster_half.typical(self.walls)
 
     @property
@@ -90,10 +90,10 @@ class Times:
 class Timing:
     """The outcome of `measure`, in seconds of a call.
 
-    `ratio`, `low`, `high`: reference over candidate, net. `margin`: what the interval was held to. `null`: what a window takes
-    without a model; `exchange`: that without the copies of outputs. `certain`: the ratio if the candidate had saved all of those
-    copies. `alone`: the reference's time by whole windows before a candidate was loaded. `quiet`: whether the candidate's
-    processes stood still while others were timed.
+    `ratio`, `low`, `high`: reference over candidate, net. `margin`: the factor that the interval had to clear. `null`: what a
+    window takes without a model; `exchange`: the same without the copies of outputs. `certain`: the ratio on the assumption that
+    the candidate saved all of those copies. `alone`: the reference's time by whole windows before a candidate was loaded.
+    `quiet`: whether the candidate's processes stood still while others were timed.
     """
 
     sides: dict[str, Times]
@@ -111,10 +111,10 @@ class Timing:
     note: str
     kept: list[Kept] = field(default_factory=list)
     quiet: bool = True
-    a_round: float = 0.0  # seconds of the clock that a round took
-    groups: list[dict[str, Any]] = field(default_factory=list)  # of several processes of each side; repeated.py
+    a_round: float = 0.0  # seconds by the clock that a round took
+    groups: list[dict[str, Any]] = field(default_factory=list)  # records of several groups of processes; repeated.py
     one_call: OneCall | None = None  # what windows of one call say of FASTER; None where none were made
-    fastest: float = 0.0  # the reference's fastest window beside the candidate, by the call
+    fastest: float = 0.0  # seconds of a call in the reference's fastest window beside the candidate
 
     @property
     def rounds(self) -> int:
@@ -145,14 +145,15 @@ class Timing:
 
 
 def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
-    """About the seconds of one call of a bench, and whether the model draws random numbers. Of a bench of one slot the
-    seconds are a whole window's."""
+    """Return about the seconds of one call of a bench, and whether the model draws random numbers.
+
+    For a bench of one slot, the seconds are those of a whole window."""
     ones, many, draws = [], [], False
     n = bench.count
     for number in range(3 if n > 1 else 2):
         one = bench.window([pools.recipe()], watch=True)
         draws |= one.draws
-        if number == 0 and LONG < one.seconds < 2 * LONG:  # its first call: memory is touched, and code is loaded
+        if number == 0 and LONG < one.seconds < 2 * LONG:  # the first call also touches memory and loads code
             one = bench.window([pools.recipe()])
         ones.append(one.seconds)
         if one.seconds > LONG:
@@ -167,12 +168,14 @@ def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
 def estimated(
     cost: Callable[[int], float], tried: int, calls_of: Callable[[float], int], target: float
 ) -> tuple[float, int]:
-    """The seconds of a call, and how many calls a window has, which `calls_of` says of the seconds. `cost` measures those by so
-    many slots, at first by those `tried`; a window should have `target` seconds of calls.
+    """Return the seconds of a call, and how many calls a window has.
 
-    What a window takes by itself, memory that is mapped and messages, is as much as many short calls take: a few of them do not
-    tell the one from the other, and windows that are made for such an estimate are too short. So the windows of an estimate
-    make the next one, as long as they become much longer.
+    `cost` measures the seconds by windows of the given number of slots, at first `tried`. `calls_of` gives the number of calls
+    for such seconds. A window should have `target` seconds of calls.
+
+    A window's own work, mapping memory and messages, takes as long as many short calls. A few calls cannot be told from it, and
+    windows made by such an estimate are too short. So the next estimate uses windows of the size that the last one gave, as long
+    as they become much longer.
     """
     seconds = cost(tried)
     calls = calls_of(seconds)
@@ -187,9 +190,9 @@ def estimated(
 
 
 def calls_of_a_window(seconds: float, slot: int, cache: int, most: int, device: str) -> int:
-    """How many calls of `seconds` a window has, where a slot has `slot` bytes, the caches `cache`, and a window at most `most`.
+    """Return how many calls of `seconds` a window has. In bytes: `slot` of a slot, `cache` of the caches, `most` of a window.
 
-    So many that they last long enough for the clock, and their data are more than the caches hold; but not too long. One call
+    The calls last long enough for the clock, and have more data than the caches hold, but do not take too long. A single call
     with more data than a whole window should have is a window.
     """
     if seconds > LONG or slot > most:
@@ -199,7 +202,7 @@ def calls_of_a_window(seconds: float, slot: int, cache: int, most: int, device: 
 
 
 def alone(bench: Bench, pools: Pools, calls: int, draws: bool) -> float:
-    """The reference's seconds of a call by whole windows, before a candidate was loaded."""
+    """Return the reference's seconds of a call by whole windows, while there is no candidate."""
     begin, found = time.monotonic(), []
     for _ in range(5):
         found.append(bench.window(pools.recipes(calls), seeds_of(calls, draws)).seconds)
@@ -209,13 +212,14 @@ def alone(bench: Bench, pools: Pools, calls: int, draws: bool) -> float:
 
 
 class Rounds:
-    """Rounds of timed windows of some processes, one of them the candidate's, on the same data in each, in random order.
+    """Rounds of timed windows of some processes, one of them the candidate's. In a round all get the same data, in random order.
 
-    `draws`: calls are seeded; `keep` outputs of the candidate's are kept at random; `paused` stops its processes while others are
-    timed, and `quiet` is whether they all stood still. `probes`: data of probes, by their names; in windows that do not count, at
-    random among the others, the candidate gets them too, so that it cannot be right where it is judged and fast where it is
-    timed. `warm`: before each window its process gets another one, which does not count. `state`: the most bytes of buffers that
-    calls change, which some of the candidate's windows are asked for; None where there are none."""
+    `draws`: whether calls are seeded. `keep`: how many of the candidate's outputs are kept at random. `paused` stops the
+    candidate's processes while others are timed; `quiet` says whether they all stood still. `probes`: data of probes, by their
+    names. The candidate gets them in windows that do not count, at random among the others, so that it cannot be right where
+    it is judged and fast where it is timed. `warm`: whether each window follows one of the same process that does not count.
+    `state`: the most bytes of the buffers that calls change, which some of the candidate's windows are asked for; None where
+    calls change none."""
 
     def __init__(
         self,
@@ -240,14 +244,14 @@ class Rounds:
         self.done = 0
 
     def one(self) -> None:
-        """The next round. Raises Failure and Misfit."""
+        """Time the next round. Raises Failure and Misfit."""
         calls, pools = self.calls, self.pools
         recipes = pools.recipes(calls)
         seeds = seeds_of(calls, self.draws)
         windows: dict[str, Window] = {}
         order = [*self.benches, *["of probes"] * self.surprises.due(self.done)]
         self.chance.shuffle(order)
-        for bench in self.benches.values():  # a candidate takes longer to look at: not just before its windows
+        for bench in self.benches.values():  # a look at a candidate takes longer: not just before its windows
             bench.worker.watch()
         for theirs, names in itertools.groupby(order, lambda name: name in ("candidate", "of probes")):
             # Nothing that the candidate left running may slow the others down.
@@ -281,7 +285,7 @@ class Rounds:
         self.done += 1
 
     def last(self) -> None:
-        """After the last round: a window with data of probes once more. Raises Failure and Misfit."""
+        """After the last round, run one more window with data of probes. Raises Failure and Misfit."""
         for _ in range(self.surprises.once_more()):
             self.surprises.window(self.benches["candidate"], self.pools, self.draws, self.keeper)
 
@@ -289,9 +293,10 @@ class Rounds:
 def measure(
     rounds: Rounds, device: str, before: float, budget: float, progress: Callable[[str], None], further: bool = False
 ) -> Timing:
-    """Time all SIDES, for about `budget` seconds unless it is clear sooner (see ENOUGH). `further`: where the difference is
-    small, fresh processes are timed afterwards, so that these rounds end when they are one good sample of several. Raises
-    Failure and Misfit."""
+    """Time all SIDES for about `budget` seconds (see ENOUGH), unless the result is clear sooner. Raises Failure and Misfit.
+
+    `further`: where the difference is small, fresh processes are timed afterwards, so these rounds end when they are one good
+    sample of several."""
     begin = time.monotonic()
     times = rounds.times
     for number in range(sequential.MAX_ROUNDS):
@@ -339,7 +344,7 @@ def measure_one_call(rounds: Rounds, claim: Claim, device: str, progress: Callab
 
 
 def borne_out(timing: Timing, found: OneCall, quiet: bool) -> Timing:
-    """FASTER, held to what windows of one call say."""
+    """Return `timing`, whose verdict is FASTER, with that verdict checked by what windows of one call say."""
     note, verdict = "", timing.verdict
     measured = (
         f"{timing.ratio:.2f}x in windows of {timing.calls} calls, but {found.ratio:.2f}x in windows of one call, "
@@ -365,7 +370,7 @@ def net(whole: float, without: float) -> float:
 
 
 def is_floored(side: Times) -> bool:
-    """Whether what is left of its windows without the exchange of data is too little to be believed."""
+    """Return whether the net time of a side's windows is too small a share of them to be believed."""
     return side.call <= 1.001 * TRUSTED_SHARE * side.wall
 
 
@@ -376,7 +381,7 @@ def _subtract(times: dict[str, Times]) -> None:
 
 
 def suspicion(quiet: bool, fastest: float, before: float, device: str) -> str:
-    """Why FASTER is not believed, "" if it is. `fastest`: the reference's fastest window beside the candidate."""
+    """Return why FASTER is not believed, or "" if it is. `fastest`: the reference's fastest window beside the candidate."""
     if not quiet:
         return "some process of the candidate's could not be stopped while the reference was timed"
     if is_slowed(fastest, before, device):
@@ -388,7 +393,7 @@ def suspicion(quiet: bool, fastest: float, before: float, device: str) -> str:
 
 
 def is_slowed(fastest: float, before: float, device: str) -> bool:
-    """Whether the reference's fastest window beside a candidate took longer than what it took `before` leaves room for."""
+    """Return whether the reference's fastest window beside a candidate took longer than its time `before` leaves room for."""
     return not (fastest <= SLOWED[device] * before)
 
 
@@ -401,15 +406,16 @@ def conclude(
     kept: list[Kept],
     quiet: bool = True,
 ) -> Timing:
-    """The verdict on speed, of times with net rounds. A pure function of the times; `quiet`: whether all of the candidate's
-    processes stood still while others were timed."""
+    """Return the verdict on speed from times whose net rounds are known. A pure function of the times.
+
+    `quiet`: whether all of the candidate's processes stood still while others were timed."""
     reference, control, candidate = (times[name] for name in several.SIDES)
     rounds, null = len(candidate.walls), times["null"].wall
     outcome = sequential.look(reference.rounds, control.rounds, candidate.rounds, device)
     found = outcome.interval
     certain = reference.call / max(candidate.wall - exchange, TRUSTED_SHARE * candidate.wall)
     verdict, note = Verdict.INCONCLUSIVE, ""
-    # What is left of its windows is the least that is believed: a ratio of that would be of nothing measured.
+    # If floored, the candidate's net time is the least that is believed, and a ratio to it would be of nothing measured.
     floored = is_floored(candidate)
     whole = faster_half.ratio(reference.walls, candidate.walls)
     if outcome.says == "faster":

@@ -1,10 +1,11 @@
-"""Whether a small difference is the code's or the processes': a rule on several processes of each side, of numbers alone.
+"""Tell whether a small difference is the code's or the processes', by several processes of each side. Pure functions of numbers.
 
-Two processes that run the same code may differ for as long as they live, and no number of windows tells that from
-code that is faster. So where the first three processes (reference, candidate and control) leave a small difference, fresh ones
-take their places a few times. What three of them say, a group, is one sample: the candidate's time against both
-processes of the reference. What groups vary by, be it processes or windows, is seen in them: in the samples, and in what the
-two processes of the reference differ by, which is 0 but for that. tests/verify/timing/test_several.py simulates the rule.
+Two processes that run the same code may differ for as long as they live, and no number of windows can tell that from
+faster code. So where the first three processes (reference, candidate and control) show a small difference, fresh ones
+take their places a few times. Three such processes are a group, and a group is one sample: the candidate's time against both
+processes of the reference. How much groups vary, be it because of processes or of windows, is seen in the groups themselves: in
+the samples, and in the difference between the two processes of the reference, which would be 0 without such variation.
+tests/verify/timing/test_several.py simulates the rule.
 """
 
 from __future__ import annotations
@@ -18,33 +19,37 @@ from . import faster_half, sequential
 from .faster_half import Interval
 from .sequential import Outcome
 
-SIDES = ("reference", "control", "candidate")  # of a group
-# By groups: how many standard errors the interval's ends are from the mean. Chosen by simulation, since there are several looks:
-# of identical code, 1 % at most is called FASTER or SLOWER in all of them together, as long as processes differ by a standard
-# deviation of 3 % each at most (tests/support/verify/simulated_processes.py).
+SIDES = ("reference", "control", "candidate")  # the processes of a group
+# By the number of groups: how many standard errors the interval's ends are from the mean. Chosen by simulation, since there are
+# several looks: in all looks together at most 1 % of identical code is called FASTER or SLOWER, as long as processes differ by a
+# standard deviation of at most 3 % each (tests/support/verify/simulated_processes.py).
 ERRORS = {1: math.inf, 2: 12.0, 3: 6.0, 4: 4.4, 5: 3.8, 6: 3.4, 7: 3.1, 8: 2.85, 9: 2.65, 10: 2.45}
 MOST = max(ERRORS)
-# Of a look after which there is no time for another.
+# The same for a look after which there is no time for another.
 LAST = {**ERRORS, 3: 5.5, 4: 3.9, 5: 3.4, 6: 3.0, 7: 2.8, 8: 2.65, 9: 2.55}
-# Student's t at 97.5 %, of as many groups: standard errors that their ratio by all windows has to be beyond the margin as well.
+# By the number of groups: how many standard errors their ratio by all windows has to be beyond the margin as well. It is
+# Student's t at 97.5 %.
 BORNE_OUT = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
-COVERAGE = 0.97  # of the interval, at least
-# What groups do not average out (a candidate's processes are confined, the reference's are not) may be that much.
+COVERAGE = 0.97  # the least coverage of the interval
+# Differences that groups do not average out may be this large: a candidate's processes are confined, the reference's are not.
 MARGIN = 1.01
-# First estimates between which several processes are asked: a smaller difference is not told, a larger one is no process's.
+# Several processes are timed where the first estimate is between these: a smaller difference cannot be told, and a larger one is
+# not due to processes.
 LEAST, LARGE = 1.01, 1.15
-HOPE = 1.05  # what further groups would have to say to be worth their time
-PRECISE = 0.015  # standard error of a group's sample that its windows alone should leave
-FEWEST, ENOUGH = 8, 48  # rounds of a group
-HOPED_ERROR = 0.6  # of the standard error seen so far: it may have come out too large
-# How many of these errors further groups may lie from the mean so far: of two groups it is known less well.
+HOPE = 1.05  # the speedup that further groups would have to show to be worth their time
+PRECISE = 0.015  # the standard error of a group's sample that its windows alone should leave
+FEWEST, ENOUGH = 8, 48  # the least and the most rounds of a group
+HOPED_ERROR = 0.6  # the share of the standard error seen so far that is hoped for: it may have come out too large
+# By the number of groups: how many standard errors further groups may lie from the mean so far, which two groups tell less well.
 REACH = {2: 2.5, **dict.fromkeys(range(3, MOST), 1.0)}
 
 
 @dataclass(frozen=True)
 class Group:
-    """What three processes say, as logarithms: `ratio`, both of the reference's over the candidate; `control`, one of the
-    reference's over the other, both by the faster halves of windows; `middle`, the ratio by all of them."""
+    """What three processes say, as logarithms.
+
+    `ratio`: both processes of the reference over the candidate; `control`: one process of the reference over the other. Both are
+    by the faster halves of windows; `middle` is the ratio by all windows."""
 
     ratio: float
     control: float
@@ -52,10 +57,10 @@ class Group:
 
 
 def group(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float]) -> Group:
-    """Of a group's positive times, round by round.
+    """Return the Group of these positive times, given round by round.
 
-    Each process of the reference is compared with the candidate by itself, in the middle too: noise that only delays makes the
-    middle of differences from a mean of two processes positive.
+    Each process of the reference is compared with the candidate separately, for `middle` too: noise that only delays would make
+    the middle of differences from a mean of two processes positive.
     """
     one, other, theirs = (faster_half.level(times) for times in (reference, control, candidate))
     middles = [faster_half.middle(side, candidate) for side in (reference, control)]
@@ -63,35 +68,39 @@ def group(reference: Sequence[float], control: Sequence[float], candidate: Seque
 
 
 def noise(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float]) -> float:
-    """What the windows of a round add to a group's ratio: its standard error by n rounds is this over the root of n."""
+    """Return the noise that a round's windows add to a group's ratio: its standard error by n rounds is this over root n."""
     one, other, theirs = (faster_half.error(times) for times in (reference, control, candidate))
     return math.sqrt(len(candidate) * ((one**2 + other**2) / 4 + theirs**2))
 
 
 def rounds_needed(noise: float) -> int:
-    """How many rounds leave PRECISE."""
+    """Return how many rounds leave a standard error of PRECISE."""
     if not math.isfinite(noise):
         return ENOUGH
     return max(FEWEST, min(ENOUGH, math.ceil((noise / PRECISE) ** 2)))
 
 
 def is_hopeless(ratio: float, noise: float, rounds: int) -> bool:
-    """Whether windows vary so much that MOST groups of so many rounds would not tell a gain of HOPE, or of what the first one
-    says, however alike the processes were."""
+    """Return whether windows vary so much that more groups are of no use.
+
+    MOST groups of `rounds` rounds would then not tell a gain of HOPE, or of the first group's `ratio` if that is larger, however
+    alike the processes were."""
     error = HOPED_ERROR * noise / math.sqrt(rounds * MOST)
     return max(abs(ratio), math.log(HOPE)) < math.log(MARGIN) + ERRORS[MOST] * error
 
 
 def small(ratio: float) -> bool:
-    """Whether a first estimate, a logarithm, is one that several processes are asked about."""
+    """Return whether a first estimate, a logarithm, is one for which several processes are timed."""
     return math.log(LEAST) <= abs(ratio) <= math.log(LARGE)
 
 
 def first_is_over(
     reference: Sequence[float], control: Sequence[float], candidate: Sequence[float], device: str
 ) -> bool:
-    """Whether the first group needs no more rounds where further groups can follow: by the rule for one group, since the
-    difference is small and known well enough to be one sample of several, or since it is next to nothing, and not HOPE."""
+    """Return whether the first group needs no more rounds where further groups can follow.
+
+    That is so if the rule for one group has decided, if the difference is small and known well enough to be one sample of
+    several, or if it is next to nothing and surely less than HOPE."""
     times = reference, control, candidate
     rounds = len(candidate)
     if rounds not in sequential.LOOKS:
@@ -108,10 +117,10 @@ def first_is_over(
 
 
 def _error(groups: Sequence[Group]) -> float:
-    """The standard error of the mean of the groups' ratios, two groups or more."""
+    """Return the standard error of the mean of the ratios of two or more groups."""
     n = len(groups)
     mean = statistics.fmean(one.ratio for one in groups)
-    # A ratio has the noise of one process and half of another one's, a control's that of two.
+    # A group's ratio has the variance of one process and half of another's, its control that of two processes.
     own = sum((one.ratio - mean) ** 2 for one in groups) / 1.5
     pooled = (own + sum(one.control**2 for one in groups) / 2) / (2 * n - 1)
     # The candidate's processes may vary more than the reference's.
@@ -119,7 +128,7 @@ def _error(groups: Sequence[Group]) -> float:
 
 
 def interval(groups: Sequence[Group], last: bool = False) -> Interval:
-    """Of the candidate's speedup, by the faster halves of windows of these groups, MOST of them at most."""
+    """Return the interval of the candidate's speedup by these groups, at most MOST, by the faster halves of their windows."""
     n, mean = len(groups), statistics.fmean(one.ratio for one in groups)
     if n < 2:
         return Interval(math.exp(mean), 0.0, math.inf, COVERAGE)
@@ -128,10 +137,10 @@ def interval(groups: Sequence[Group], last: bool = False) -> Interval:
 
 
 def look(groups: Sequence[Group], last: bool = False) -> Outcome:
-    """What can be said of the candidate by these groups, MOST of them at most. `last`: there will be no other look.
+    """Return what these groups, at most MOST, say of the candidate. `last`: whether there will be no other look.
 
-    A candidate whose windows vary more than the reference's has a faster half that is faster: so all of its windows have to bear
-    it out, less surely, for some are late by what others do.
+    A candidate whose windows vary more than the reference's has a faster half that is faster. So all of its windows have to bear
+    the result out, but less surely, since other programs make some windows late.
     """
     n, found = len(groups), interval(groups, last)
     if n < 2:
@@ -142,7 +151,7 @@ def look(groups: Sequence[Group], last: bool = False) -> Outcome:
 
 
 def is_over(groups: Sequence[Group]) -> bool:
-    """Whether no further group is needed: it is clear, or all are there, or the last ones could hardly make it so."""
+    """Return whether no further group is needed: it is clear, or all are there, or the rest could hardly make it clear."""
     n = len(groups)
     if n < 2:
         return not small(groups[0].ratio)

@@ -1,6 +1,6 @@
-"""The timing stage of a verification: which processes are timed on which data, and the judgement of what timed calls gave.
+"""The timing stage of a verification: which processes are timed on which data, and the reference's answers to judge outputs by.
 
-The reference is timed before the candidate's script is loaded, so that a candidate which slows it down shows.
+The reference is timed before the candidate's script is loaded, so that a candidate that slows it down is noticed.
 """
 
 from __future__ import annotations
@@ -31,25 +31,27 @@ from .kept_outputs import UNTIMED, Kept, Misfit, seeds_of
 from .rounds import Timing
 from .window import Bench
 
-# How many times their size inputs and outputs are held at most, over all processes; and what needs no look at the memory.
+# The most copies of inputs and of outputs that all processes together hold; and the bytes that may be needed whatever is free.
 INPUTS_HELD, OUTPUTS_HELD, SURELY = 6, 12, 1 << 30
-ON_A_CARD = 6, 8  # the same of those that stay on the card
+ON_A_CARD = 6, 8  # the same two numbers for inputs and outputs that stay on the card
 ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, three times as many where inputs hold integers
-LARGE = 256 << 20  # bytes of one result, above which no fresh ones are made: calls get mixtures of those of the pool
+LARGE = 256 << 20  # bytes of one result, above which no fresh ones are made: calls get mixtures of those in the pool
 LARGE_STATE = 64 << 20  # bytes of buffers that forward changes, above which no call has a state of its own
-FRESH_HELD = 8  # times a call's inputs that fresh ones take, at most, beside a window's
-TRIED = 2  # calls with mixed integers and structures, before these are taken
-POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
+FRESH_HELD = 8  # the most copies of a call's inputs that fresh inputs take, besides a window's
+TRIED = 2  # calls with mixed integers and structures that the reference has to answer before such data are used
+POOLED_CALLS = 64 << 20  # the most bytes of a window's slots on a CPU
 BASELINES = ("eager", "compile", "tf32")  # how the reference is run where it is timed
-WARM = 2  # windows of a fresh process that do not count
-CACHE = 2 << 20  # bytes of a CPU's caches that a window is to exceed, at most
-RECENT = 30.0  # seconds for which a reference that was timed by itself, in the same batch, is not timed so again
+WARM = 2  # the first windows of a fresh process, which do not count
+CACHE = 2 << 20  # the most bytes of a CPU's caches that a window's data have to exceed
+RECENT = 30.0  # seconds within which a reference timed by itself in the same batch is not timed so again
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of a call of the reference, how many calls a window should have, and whether they draw random numbers; and the
-    seconds of a call by whole windows when it was last timed by itself, with the time of the clock then."""
+    """What is known of a reference's calls.
+
+    `seconds`: of a call; `calls`: how many a window should have; `draws`: whether they draw random numbers; `alone`: seconds of a
+    call by whole windows when the reference was last timed by itself; `timed_at`: the clock's time then."""
 
     seconds: float
     calls: int
@@ -59,10 +61,11 @@ class Estimate:
 
 
 class TimingStage:
-    """Times a candidate against a reference: `prepare` before the candidate's script is loaded, `start_others` when timing
-    is near, then `measure`. `start` starts a worker of the role that it is given. `baseline`, a name of BASELINES, says how the
-    reference is run where it is timed: what is right stays the eager reference's to say. `estimate`: what an earlier stage of
-    the same reference has found out."""
+    """Times a candidate against a reference.
+
+    Call `prepare` before the candidate's script is loaded, `start_others` when timing is near, then `measure`. `start` starts a
+    worker of the role that it is given. `baseline`, a name of BASELINES, says how the reference is run where it is timed; the
+    eager reference still says what is right. `estimate`: what an earlier stage of the same reference has found out."""
 
     def __init__(
         self,
@@ -86,23 +89,23 @@ class TimingStage:
         self.start = start
         self.progress = progress
         self.benches: dict[str, Bench] = {}
-        self.steady = True  # whether outputs have the same shapes for all data; others have no slots to go into
-        self.unfit: Misfit | None = None  # the output that shows that they have not
+        self.steady = True  # whether outputs have the same shapes for all data; slots can take no others
+        self.unfit: Misfit | None = None  # an output that shows that they do not
 
     def prepare(self) -> None:
         """Make the pools, and find how many calls a window has. Raises Failure."""
         self.progress("timing the reference alone")
         reference = self.eager
-        # Not behind the trials' seeds: the candidate's process is told those, and could make the pool's data itself.
+        # Not derived from the trials' seeds: the candidate's process is told those, and could make the pool's data itself.
         first = secrets.randbelow(2**31)
         reply = reference.ask("make_inputs", seed=first)
         made, self.names = [reply.value], reply.header.get("names")
         output = reference.ask("forward", seed=first).value
         self.state = reference.ask("keep_changed_state").header["buffers"]
-        # the most bytes that a candidate's buffers may come in; None where calls change none
+        # the most bytes in which a candidate's buffers may arrive; None where calls change no buffers
         left = reference.ask("get_state").value if self.state else {}
         self.state_bytes = state_payload(left) if left else None
-        # What has no place in a slot, sparse tensors say, or is large, is as usual in every timed call.
+        # A state that has no place in a slot (sparse tensors, say) or is large is the usual one in every timed call.
         plain = all(isinstance(t, Tensor) and t.layout is torch.strided for t in left.values())
         slotted = left if plain and bytes_of(left) <= LARGE_STATE else {}
         self.output = [(path, _described(leaf)) for path, leaf in leaves(output)]
@@ -144,7 +147,7 @@ class TimingStage:
             self._look()
 
     def _estimate(self) -> None:
-        """Find out what a call of the reference takes, and how many a window has."""
+        """Find out how long a call of the reference takes, and how many calls a window has."""
 
         def cost(slots: int) -> float:
             if "reference" in self.benches:
@@ -163,12 +166,12 @@ class TimingStage:
         self._first("reference")
 
     def _room_for_fresh(self) -> bool:
-        """Whether there is memory for inputs of one window, and of the calls that are judged, beside the pool."""
+        """Return whether there is memory, besides the pool, for fresh inputs of one window and of the calls that are judged."""
         free = torch.cuda.mem_get_info(self.device)[0] if self.kind == "cuda" else available_memory()
         return self.pools.bytes <= LARGE and 2 * (POOLED_CALLS + FRESH_HELD * self.pools.bytes) <= free
 
     def _look(self) -> None:
-        """See whether a window of the reference's had an output of another shape."""
+        """Note whether a window of the reference had an output of another shape."""
         bench = self.benches["reference"]
         if bench.misfit_call is not None and self.steady:
             self.steady = False
@@ -181,12 +184,12 @@ class TimingStage:
         return [(path, (t.shape, t.dtype) if isinstance(t, Tensor) else type(t)) for path, t in output]
 
     def _try_mixed(self, seed: int) -> None:
-        """Leave integers, and what has structure, as get_inputs makes them where the reference fails on others, or answers NaN
+        """Leave integers and structured tensors as get_inputs makes them where the reference fails on mixed ones, or answers NaN
         or Inf."""
         while self.pools.kinds or self.pools.blended:
             if all(self._takes(self.pools.recipe(), seed) for _ in range(TRIED)):
                 return
-            # First without others for what is the same each time, which may belong together.
+            # First give up only the variants of tensors that are the same each time, which may belong together.
             if not self.pools.keep_constants():
                 self.pools.leave_structure()
                 return
@@ -203,7 +206,7 @@ class TimingStage:
         return all(finite(t) for _, t in leaves(output) if isinstance(t, Tensor))
 
     def _give(self, recipe: Recipe) -> None:
-        """Make a recipe's data the inputs of the reference as it says what is right."""
+        """Make a recipe's data the inputs of the eager reference, which says what is right."""
         if self.baseline != "eager" and "eager" not in self.benches:
             self.benches["eager"] = self._on_eager(1)
         name = "eager" if "eager" in self.benches else "reference"
@@ -217,9 +220,10 @@ class TimingStage:
         return Bench(self.eager, self.pools, self.output, count, self.device, names=self.names)
 
     def recall_alone(self) -> bool:
-        """Take what the reference took by itself from an earlier verification of it, where that was a moment ago. It was before
-        the candidate, too; if the machine has become slower since, that shows as a candidate which slows it down does, and is
-        told apart as of that (`alone_again`)."""
+        """Take the reference's time by itself from an earlier verification, if that was within RECENT. Return whether it was.
+
+        That was before the candidate, too. If the machine has become slower since, it looks like a candidate that slows the
+        reference down, and is told apart in the same way (`alone_again`)."""
         found = self.estimate
         if found is None or found.alone is None or time.monotonic() - found.timed_at > RECENT:
             return False
@@ -227,15 +231,18 @@ class TimingStage:
         return True
 
     def time_alone(self, keep: bool = True) -> None:
-        """What the reference takes by itself, before a candidate is there; `keep` it for the next verification of it. Raises
-        Failure."""
+        """Time the reference by itself, before a candidate is there. Raises Failure.
+
+        `keep`: whether the time is kept for the next verification of this reference."""
         self.alone = self.alone_again()
         if keep and self.estimate is not None:
             self.estimate = replace(self.estimate, alone=self.alone, timed_at=time.monotonic())
         self._look()
 
     def alone_again(self) -> float:
-        """What it takes by itself now, as after the candidate's processes have ended: the seconds of a call. Raises Failure."""
+        """Return the seconds of a call that the reference takes by itself now. Raises Failure.
+
+        It is called again after the candidate's processes have ended."""
         with _one_thread(), _memory_for("reference"):
             return rounds.alone(self.benches["reference"], self.pools, self.calls, self.draws)
 
@@ -255,7 +262,7 @@ class TimingStage:
 
     @property
     def call_bytes(self) -> int:
-        """Of one call's inputs and outputs; 0 while they are not known."""
+        """Bytes of one call's inputs and outputs; 0 while they are not known."""
         return self._slot if hasattr(self, "pools") else 0
 
     @property
@@ -263,11 +270,13 @@ class TimingStage:
         return self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
 
     def _tried(self) -> int:
-        """Slots to find out in what a call costs: one where it is large, which a window's own work takes little beside."""
+        """Return the number of slots for finding out what a call costs.
+
+        It is one where a slot is large: a window's own work is then small beside the call."""
         return 4 if 4 * self._slot <= self._most_bytes() else 1
 
     def _most_bytes(self) -> int:
-        """Of a window's slots: on a card 8 GiB, or a sixteenth of what is free there; POOLED_CALLS on a CPU."""
+        """Return the most bytes of a window's slots: on a card 8 GiB or a sixteenth of what is free, on a CPU POOLED_CALLS."""
         return min(8 << 30, torch.cuda.mem_get_info(self.device)[0] // 16) if self.kind == "cuda" else POOLED_CALLS
 
     def _calls(self, seconds: float) -> int:
@@ -275,7 +284,7 @@ class TimingStage:
         return rounds.calls_of_a_window(seconds, self._slot, cache, self._most_bytes(), self.kind)
 
     def _slots(self, names: tuple[str, ...], calls: int) -> None:
-        """Benches of `calls` slots for the workers of these names: those that there are, or new ones."""
+        """Give the workers of these names benches of `calls` slots: those that they have, or new ones."""
         self.calls = calls
         for name in names:
             if name in self.benches and self.benches[name].count == calls and self.benches[name].current:
@@ -295,10 +304,11 @@ class TimingStage:
         probes: Mapping[str, Any],
         further: bool = False,
     ) -> Timing:
-        """Time both sides, for about `budget` seconds; `keep` outputs at random are kept. `timeout`: of a window. `probes`: data
-        of probes, by their names, that windows which do not count hold as well. `further`: `again` may follow.
+        """Time both sides for about `budget` seconds.
 
-        Raises Failure, and Misfit for an output that a timed call may not give.
+        `keep`: how many outputs are kept at random. `timeout`: of a window. `probes`: data of probes, by their names, for windows
+        that do not count. `further`: whether `again` may follow. Raises Failure, and Misfit for an output that a timed call may
+        not give.
         """
         self.workers["candidate"] = candidate
         self._load("control")
@@ -331,13 +341,15 @@ class TimingStage:
 
     @property
     def renewable(self) -> bool:
-        """Whether `renew` is worth its time: torch.compile would take long, twice."""
+        """Whether `renew` is worth its time: with the baseline "compile", torch.compile would take long, twice."""
         return self.kind in repeated.DEVICES and self.baseline != "compile"
 
     def renew(self, candidate: Callable[[], WorkerProcess], load: Callable[[WorkerProcess], None]) -> None:
-        """Fresh processes of the reference, the control and the candidate in place of those that there are, all in random order,
-        so that neither side has a place of its own. The process that says what is right stays, and is timed no more.
-        `candidate` starts the candidate's, `load` makes its model. Raises Failure, NoStart and OSError."""
+        """Replace the processes of the reference, the control and the candidate by fresh ones.
+
+        They start in random order, so that neither side has a fixed place in it. The process that says what is right stays, but
+        is no longer timed. `candidate` starts the candidate's process, `load` makes its model. Raises Failure, NoStart and
+        OSError."""
         if self.workers["reference"] is self.eager and "eager" not in self.benches:
             self.benches["eager"] = self.benches.pop("reference")
             self.benches["eager"].leave_outputs()
@@ -364,16 +376,18 @@ class TimingStage:
                 self.benches[name].timeout = self.timeout if name == "candidate" else None
 
     def again(self, repetition: repeated.Repetition, count: int) -> list[Kept]:
-        """Time so many rounds of the processes that `renew` has made; what is kept of the candidate's outputs, fewer than of the
-        first processes. Raises as `measure`."""
+        """Time `count` rounds of the processes that `renew` has made. Raises what `measure` raises.
+
+        Returns the candidate's outputs that are kept, fewer than of the first processes."""
         with _one_thread(), _memory_for("candidate"):
             made = self._rounds(several.SIDES, min(self.keep, 1))
             repetition.time(made, count)
             return made.keeper.kept()
 
     def one_call(self, claimed: Timing) -> tuple[Timing, list[Kept]]:
-        """Hold FASTER to windows of one call, of the processes that were timed last; and what is kept of the candidate's outputs.
-        Raises as `measure`."""
+        """Check FASTER by windows of one call, of the processes that were timed last. Raises what `measure` raises.
+
+        Returns the timing with the verdict then, and the candidate's outputs that are kept."""
         with _one_thread(), _memory_for("candidate"):
             self._slots(rounds.SIDES, 1)
             self.benches["candidate"].timeout = self.timeout
@@ -401,13 +415,14 @@ class TimingStage:
         return rounds.cost(self.benches["candidate"], self.pools)[0]
 
     def _first(self, name: str, again: bool = False) -> None:
-        """A window that does not count, in which memory is touched for the first time. None where one has been made, unless
-        `again`."""
+        """Run a window that does not count, in which memory is touched for the first time.
+
+        Do nothing where a window has been run already, unless `again`."""
         if again or not self.benches[name].used:
             self.benches[name].window([self.pools.recipe() for _ in range(self.calls)])
 
     def reference_output(self, recipe: Recipe, seed: int) -> Any:
-        """What the reference answers now for the data of a timed call, which become its inputs."""
+        """Return what the reference answers now for the data of a timed call, which become its inputs."""
         with _memory_for("candidate"):
             self._give(recipe)
         return self.eager.ask("forward", seed=seed).value
@@ -422,7 +437,7 @@ class TimingStage:
             self.benches["candidate"].give(recipe)
 
     def fits(self, output: Any) -> bool:
-        """Whether an output of the reference's would fit into a slot."""
+        """Return whether an output would fit into a slot."""
         return self._shapes(leaves(output)) == self._shapes(self.output)
 
     def close(self) -> None:
@@ -434,7 +449,7 @@ class TimingStage:
 
 
 def available_memory() -> int:
-    """Bytes that processes may still take here, a container's limit included."""
+    """Return the bytes of memory that processes may still take here, within a container's limit too."""
     free = int(psutil.virtual_memory().available)
     for limit, used in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -459,7 +474,7 @@ def check_memory(inputs: int, outputs: int, free: int) -> None:
 
 
 def check_card(inputs: int, outputs: int, free: int) -> None:
-    """The same of a card, for the bytes of those inputs and outputs that stay there."""
+    """Raise Failure where the inputs and outputs that stay on a card need more of its memory than is `free`."""
     needed = ON_A_CARD[0] * inputs + ON_A_CARD[1] * outputs
     if needed > free:
         parts = f"{inputs / 2**30:.1f} GiB of inputs and {outputs / 2**30:.1f} GiB of outputs"
@@ -473,12 +488,12 @@ def check_card(inputs: int, outputs: int, free: int) -> None:
 
 
 def _bytes(tree: Any, device: str) -> int:
-    """Of the tensors of a tree that this process has on a device."""
+    """Return the bytes of a tree's tensors that this process has on a device."""
     return sum(t.nbytes for _, t in leaves(tree) if isinstance(t, Tensor) and t.device.type == device)
 
 
 def _described(leaf: Any) -> Any:
-    """A leaf of an output with the same shape, strides and type, and no data."""
+    """Return a tensor with the shape, strides and type of an output's leaf but no data; any other leaf as it is."""
     if not isinstance(leaf, Tensor):
         return leaf
     return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
@@ -486,7 +501,7 @@ def _described(leaf: Any) -> Any:
 
 @contextlib.contextmanager
 def _memory_for(role: str) -> Iterator[None]:
-    """Names the process on whose account this one lacks memory: whose it is that was started last."""
+    """Raise Failure where this process lacks memory, and blame the process that was started last, that of `role`."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -498,7 +513,7 @@ def _memory_for(role: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """This process copies with one thread meanwhile: others would still spin when the worker needs their cores."""
+    """Let this process copy with one thread meanwhile: others would still spin when the worker needs their cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,15 +1,15 @@
 """One worker's timed windows, from the trusted side: it owns the data, the clock and what is judged.
 
-A window: new memory that the worker has never seen is filled with fresh inputs for every call, and its outputs' part with a
-pattern that is no output. The worker is woken by a message that asks for next to nothing, so that none begins a window asleep,
-however long ago its last one was. Then the clock starts. One message carries the memory's descriptor and the number of calls; the
-worker maps it, calls the model on slot after slot, and copies each output into its slot. The clock stops when this process has
-copied all outputs into memory of its own. What the worker says of the window, that it is done, how long it took, decides
-nothing: a result that comes later is not in the copy. Every window has the same messages, whichever of its outputs are
-looked at.
+For a window, new memory that the worker has never seen is filled: the inputs' part with fresh inputs for every call, the
+outputs' part with a pattern that is no output. A message that asks for next to nothing wakes the worker, so that no worker begins
+a window asleep, however long ago its last one was. Then the clock starts. One message carries the memory's descriptor and the
+number of calls. The worker maps the memory, calls the model on slot after slot, and copies each output into its slot. The clock
+stops when this process has copied all outputs into memory of its own. What the worker says of the window (that it is done, how
+long it took) decides nothing: a result that comes later is not in the copy. Every window has the same messages, whichever of
+its outputs are looked at.
 
-Since the inputs are not visible before the clock runs, neither a polling thread nor a persistent kernel can begin early, and
-the time of filling is in no window. What a window takes beside the calls is measured with the null worker.
+Since the inputs are not visible before the clock runs, neither a polling thread nor a persistent kernel can begin early.
+Filling the memory is in no window's time. What a window takes besides the calls is measured with the null worker.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from .settling import settle
 
 # Bytes of outputs that are compared at once on a CPU, whose caches hold them; 64 times as many on a GPU.
 BLOCK = 1 << 20
-KEPT = 256 << 20  # bytes of outputs whose memory is kept from window to window
-# Seconds that a worker may take to answer before a window; an honest one takes 0.1 ms. A process that has slept for longer begins
-# later: a window of one matrix-vector product on 8 GB took 0.3 ms less, 7 %, once it had been woken.
+KEPT = 256 << 20  # the most bytes of outputs whose memory is kept from window to window
+# Seconds that a worker may take to wake up before a window; an honest one takes 0.1 ms. A process that has slept for longer
+# begins later: with a worker woken before it, a window of one matrix-vector product on 8 GB took 0.3 ms less, or 7 %.
 WAKING = 0.005
-UNWATCHED = 1.0  # seconds of a window in which nothing but its end is looked for
+UNWATCHED = 1.0  # the first seconds of a window, in which the worker is only waited for, not watched
 
 
 class Asked(Protocol):
-    """What of a WorkerProcess is needed."""
+    """The part of WorkerProcess that a Bench needs."""
 
     role: str
 
@@ -53,26 +53,29 @@ class Asked(Protocol):
 
 @dataclass
 class Window:
-    """What came of one: seconds by the tool's clock; the outputs' bytes, a row for each slot; what did not fit into a slot."""
+    """The outcome of one window.
+
+    `seconds`: by the tool's clock; `outputs`: their bytes, a row for each slot; `misfit`: what did not fit into a slot. From
+    `misfit_call` on, the fields are the worker's own account."""
 
     seconds: float
     outputs: Tensor
     misfit: str | None = None
-    misfit_call: int = 0  # whose that was; by the worker's own account, as all of these
-    values: list[Any] = field(default_factory=list)  # leaves that are no tensors, call after call
-    claimed: float = 0.0  # the worker's own seconds
-    draws: bool = False  # whether it drew random numbers, by its own account
-    state: Any = None  # the buffers as its last call has left them, where that was asked for
+    misfit_call: int = 0  # the call whose output that was
+    values: list[Any] = field(default_factory=list)  # leaves that are not tensors, call after call
+    claimed: float = 0.0  # seconds by the worker's clock
+    draws: bool = False  # whether the calls drew random numbers
+    state: Any = None  # the buffers as the last call left them, where they were asked for
 
 
-# The bench whose slots a worker has. Not kept alive by this: its pools may be gigabytes.
+# By worker, the bench whose slots it has. The references are weak: a bench's pools may be gigabytes.
 _of_worker: WeakKeyDictionary[Asked, ref[Bench]] = WeakKeyDictionary()
 
 
 class Bench:
     """The slots of one worker: `count` of them, for inputs like the pools' and outputs like `output` (path, leaf).
 
-    `names`: of the inputs, where the model takes them by name."""
+    `names`: the inputs' names, where the model takes them by name."""
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class Bench:
         self.outputs, self.size = parts(output, self.outputs_at, count)
         self.region = memory.reserve(max(self.size, 1), device)
         self.used = False  # whether a window has been made
-        # What an output was that its slot could not take, if there was one, and the recipe and the seed of that call.
+        # If a slot could not take an output: what the output was, and the recipe and the seed of its call.
         self.misfit = ""
         self.misfit_call: tuple[Recipe, int] | None = None
         self._kept: Tensor | None = None  # memory for a window's outputs
@@ -111,7 +114,7 @@ class Bench:
 
     @property
     def current(self) -> bool:
-        """Whether the worker still has these slots: it has those of one bench, the latest."""
+        """Whether the worker still has these slots: a worker has only those of its latest bench."""
         return _of_worker[self.worker]() is self
 
     def close(self) -> None:
@@ -119,7 +122,7 @@ class Bench:
         self.region.close()
 
     def leave_outputs(self) -> None:
-        """The next window's outputs go into other memory: the last one's are still needed."""
+        """Put the next window's outputs into other memory: the last one's are still needed."""
         self._kept = None
 
     def synchronize(self) -> None:
@@ -140,9 +143,9 @@ class Bench:
     ) -> Window:
         """Time the model's calls on the data of `recipes`, one for each slot from the first on. Raises Failure.
 
-        With `seeds`, random numbers are drawn from these, call by call; with `watch`, the worker says whether any were drawn.
-        Without `deliver` the null worker leaves out the copies of its outputs. With `state`, the most bytes that it may have, the
-        buffers that the last call leaves are asked for once the clock has stopped.
+        With `seeds`, the generators are seeded with these, call by call. With `watch`, the worker says whether random numbers
+        were drawn. Without `deliver`, the null worker leaves out the copies of its outputs. With `state`, the buffers that the
+        last call leaves are asked for once the clock has stopped; they may have at most `state` bytes.
         """
         self.used = True
         self.worker.watch()
@@ -184,17 +187,18 @@ class Bench:
         return found
 
     def _awake(self) -> float:
-        """Wait until a card's memory is calm, with the worker awake. Gives the seconds that waking it took beyond WAKING, which
-        count: a worker that rests then, or makes something ready, shall not gain by it."""
+        """Wait until a card's memory is calm, with the worker awake. Return the seconds that waking it took beyond WAKING.
+
+        These count as part of the window, so that a worker gains nothing by resting or preparing something then."""
         self._settle()
         begin = time.perf_counter()
         self.worker.ask("wake", unwatched=UNWATCHED, timeout=self.timeout)
         late = time.perf_counter() - begin - WAKING
-        self._settle()  # and the caches no longer hold what the worker may have read
+        self._settle()  # also, the caches then no longer hold what the worker may have read
         return max(0.0, late)
 
     def _written(self, recipes: Sequence[Recipe]) -> bool:
-        """Whether the inputs of one call at random are no longer what they were."""
+        """Return whether the inputs of one call, drawn at random, are no longer what they were."""
         slot = secrets.randbelow(len(recipes))
         for part, pieces in zip(self.inputs, self.pools.pieces(recipes[slot]), strict=True):
             at = part.at(slot)
@@ -217,8 +221,8 @@ class Bench:
             self.region.release()
 
     def _outputs(self, calls: int) -> Tensor:
-        """Memory of this process for so many calls' outputs, which has been touched before; unless it is much, the same in
-        every window."""
+        """Return memory of this process for the outputs of `calls` calls, touched beforehand; unless it is more than KEPT, it is
+        the same in every window."""
         kept = self._kept
         if kept is None:
             kept = torch.empty(self.count, self._step, dtype=torch.uint8, device=self.device).fill_(0)
@@ -226,7 +230,7 @@ class Bench:
         return kept[:calls]
 
     def _ranges(self, calls: int) -> list[tuple[int, int]]:
-        """The bytes of the region that so many calls use."""
+        """Return the ranges of the region's bytes that `calls` calls use."""
         inputs = next((part.step for part in self.inputs), 0)
         if calls == self.count:
             return [(0, self.size)] if self.size else []
@@ -238,10 +242,10 @@ class Bench:
         return next((part.step for part in self.outputs if part.dtype is not None), 0)
 
     def _filled(self, recipes: Sequence[Recipe]) -> int:
-        """A descriptor of new memory in the region, with the data of `recipes` and with poison in place of outputs."""
+        """Return a descriptor of new memory in the region, with the data of `recipes`, and with poison in place of outputs."""
         descriptor = self.region.create()
-        null = self.worker.role == "null"  # looks at no inputs
-        if self.device.type == "cuda":  # what was there before may have been another worker's, also between the slots
+        null = self.worker.role == "null"  # the null worker looks at no inputs
+        if self.device.type == "cuda":  # another worker's data may have been there, also between the slots
             poisoned = [(0, self.region.size)]
         elif null:
             poisoned = self._ranges(len(recipes))
@@ -262,7 +266,7 @@ class Bench:
         return descriptor
 
     def leaves(self, window: Window, call: int) -> list[Tensor]:
-        """The output tensors of one call, over the window's private copy."""
+        """Return the output tensors of one call, as views of the window's private copy."""
         row = window.outputs[call]
         base = self.outputs_at
         found = []
@@ -274,7 +278,9 @@ class Bench:
 
 
 def checked(header: dict[str, Any], seconds: float, outputs: Tensor, role: str, plain: int) -> Window:
-    """A window from a worker's answer, of which only exact types are taken, and `plain` values beside the tensors."""
+    """Return the window of a worker's answer, which must have values of exact types, `plain` of them besides the tensors.
+
+    Raises Failure for any other answer."""
     misfit, values, claimed = header.get("misfit"), header.get("values"), header.get("seconds")
     if not (misfit is None or type(misfit) is str) or type(values) is not list or type(claimed) is not float:
         raise Failure("channel", "answered a timed window with something else", role=role)
@@ -299,8 +305,9 @@ def _stand_ins(tree: Any) -> Any:
 
 
 def difference(bench: Bench, a: Window, b: Window) -> list[float]:
-    """How far apart two workers' outputs are, for each call: the largest over its tensors of max |a - b| / rms b.
-    Infinite where one is NaN, Inf or another integer and the other one is not."""
+    """Return how far apart two workers' outputs are, for each call: the largest max |a - b| / rms b of its tensors.
+
+    It is infinite where one entry is NaN or Inf and the other is not the same, or where integers differ."""
     calls = len(b.outputs)
     worst = torch.zeros(calls, dtype=torch.float64)
     block = BLOCK if b.outputs.device.type == "cpu" else BLOCK << 6
@@ -316,7 +323,7 @@ def difference(bench: Bench, a: Window, b: Window) -> list[float]:
 
 
 def _apart(x: Tensor, y: Tensor, dtype: torch.dtype, block: int) -> Tensor:
-    """The same of one tensor of several calls, given as bytes, a row for each call; `block` bytes at a time."""
+    """Return the same for one tensor of several calls, given as bytes, a row for each call; `block` bytes at a time."""
     floating = dtype.is_floating_point or dtype.is_complex
     rows, size = x.shape
     largest = torch.zeros(rows, dtype=torch.float64)
@@ -344,5 +351,5 @@ def _apart(x: Tensor, y: Tensor, dtype: torch.dtype, block: int) -> Tensor:
 
 
 def _single(t: Tensor) -> Tensor:
-    """Without a copy where it is of a type in which its errors can be told."""
+    """Return 16-bit floats as fp32, in which their errors can be told; any other tensor as it is, without a copy."""
     return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t

@@ -10,6 +10,6 @@
     build_errors   why a candidate could not be built
 
 A candidate can change anything in its process, this package included, so nothing that arrives from there is believed.
-The border: this package imports `exchange/`, how values pass between the two sides, and nothing else of `mm32.verify`. Outside of
-it, only `reference`, the program of the reference's process, imports it; the tool's own process just starts it.
+The border: of `mm32.verify`, this package imports only `exchange/`, how values pass between the two sides. Only `reference`, the
+program of the reference's process, imports this package; the tool's own process just starts it.
 """

@@ -43,7 +43,7 @@ HINTS: tuple[tuple[str, str], ...] = (
      "it is not declared where it is used: a missing #include, or a missing entry in cpp_sources"),
 )  # fmt: skip
 
-# Of mistakes that are no build's.
+# Hints for mistakes that are not made in a build.
 OTHER_HINTS: tuple[tuple[str, str], ...] = (
     (r"\.__init__\(\) (?:missing|takes|got)", "a model is made with what the reference's get_init_inputs() returns"),
     (r"\.forward\(\) (?:missing|takes|got)", "a model is called with what the reference's get_inputs() returns"),
@@ -62,7 +62,7 @@ class Explained:
 
 
 def first_line(error: BaseException) -> str:
-    """The type of `error` and the first line of its message."""
+    """Return the type of `error` and the first line of its message."""
     if isinstance(error, SystemExit):
         return f"the script called sys.exit({'' if error.code is None else error.code!r})"
     lines = [line for line in str(error).splitlines() if line.strip()]
@@ -86,13 +86,13 @@ def hint_for(text: str) -> str:
 
 
 def other_hint(error: BaseException) -> str:
-    """What to do about an exception that `explain` has nothing to say of, or ""."""
+    """Return what to do about an exception that `explain` does not explain, or ""."""
     text = first_line(error)
     return next((hint for pattern, hint in OTHER_HINTS if re.search(pattern, text)), "")
 
 
 def first_error(output: str) -> Explained | None:
-    """The first error in the output of a build; None if there is none."""
+    """Return the first error in the output of a build; None if there is none."""
     output = ANSI.sub("", output)
     found = COMPILER.search(output)
     if found:
@@ -121,7 +121,7 @@ def first_error(output: str) -> Explained | None:
 
 
 def _source(path: Path, number: int) -> list[str]:
-    """The line that an error points at. Read now: the generated source is removed after the run."""
+    """Return the line that an error points at. It is read now, since the generated source is removed after the run."""
     try:
         return [f"  {number} | {path.read_text(errors='replace').splitlines()[number - 1].rstrip()}"]
     except (OSError, IndexError):
@@ -139,7 +139,7 @@ def demangle(symbol: str) -> str:
 
 
 def explain(error: BaseException) -> Explained | None:
-    """What went wrong in a build, if `error` was raised by one; None for any other exception."""
+    """Return what went wrong in a build, if `error` was raised by one; None for any other exception."""
     for link in chain(error):
         text = str(link)
         output = getattr(link, "output", None)

@@ -23,7 +23,7 @@ def _folder() -> Path:
 
 
 def pack(limit: int) -> Tensor | None:
-    """The caches as bytes; None where there is nothing in them, or more than `limit` bytes."""
+    """Return the caches as bytes; None where there is nothing in them, or more than `limit` bytes."""
     folder = _folder()
     if not any(path.is_file() for path in folder.rglob("*")):
         return None

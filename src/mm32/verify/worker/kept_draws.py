@@ -1,8 +1,8 @@
 """Large random tensors of a constructor, kept from one construction to the next.
 
-A model is constructed anew for each probe with other parameters, by the same seed. A layer of 8192 x 8192 numbers then takes 0.3
-seconds to draw what it drew before, a tenth of that to copy it. What is kept is only taken where the generator is in the state
-that it was in then; it is left in the state that drawing would have left it in, so nothing that the script can see is different.
+A model is constructed anew, from the same seed, for each probe with other parameters. A layer of 8192 x 8192 numbers takes 0.3
+seconds to draw the same numbers again, and a tenth of that to copy them. A kept tensor is used only where the generator is in the
+state in which it was drawn; the generator is left in the state that drawing leaves, so the script can see no difference.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
-LARGE = 1 << 20  # numbers of a tensor, from which on it is kept
-MOST = 2 << 30  # bytes that are kept
-# What fills a tensor, whatever is in it, from torch's generator.
+LARGE = 1 << 20  # tensors of at least this many numbers are kept
+MOST = 2 << 30  # the most bytes that are kept
+# Functions that fill a tensor from torch's generator, whatever was in it.
 FILLS = {
     torch.Tensor.uniform_, torch.Tensor.normal_,
     init.uniform_, init.normal_, init.trunc_normal_, init.orthogonal_,
@@ -27,8 +27,9 @@ PLAIN = (int, float, str)
 
 
 class KeptDraws(TorchFunctionMode):
-    """Meanwhile FILLS of large tensors on the CPU copy what the same call made before. A call is kept when it is met for the
-    second time: most processes construct a model once."""
+    """While it is active, FILLS of large tensors on the CPU copy what the same call made before.
+
+    A call's result is kept when the call is met for the second time: most processes construct a model once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,13 +59,13 @@ class KeptDraws(TorchFunctionMode):
         return result
 
     def _key(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> object | None:
-        """What decides what a call makes; None of one that is not kept."""
+        """Return what determines a call's result; None for a call whose result is not kept."""
         given = {name: value for name, value in kwargs.items() if (name, value) != ("generator", None)}
         target = args[0] if args else given.pop("tensor", None)
         if type(target) not in (Tensor, torch.nn.Parameter) or target.numel() < LARGE or target.device.type != "cpu":
             return None
         if func in (torch.Tensor.uniform_, torch.Tensor.normal_) and target.requires_grad and torch.is_grad_enabled():
-            return None  # an error, or recorded
+            return None  # it raises an error, or autograd records it
         if not target.is_contiguous() or not all(isinstance(one, PLAIN) for one in (*args[1:], *given.values())):
             return None
         state = torch.get_rng_state().numpy().tobytes()

@@ -24,7 +24,7 @@ from . import build_errors
 from .runner import BuildError, ScriptRunner
 from .script import ScriptError, where_in
 
-# Bound before any script is loaded, which may replace them.
+# Bound before any script is loaded, since a script may replace them.
 _close = os.close
 _exit = os._exit
 _getpid = os.getpid
@@ -33,7 +33,7 @@ MAX_LEAVES = 10_000
 
 
 def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
-    """What the tool tells a person about an exception: plain texts, and the line of the script at `path` that raised it."""
+    """Return what the tool tells a person of an exception: plain texts, and the line of the script at `path` that raised it."""
     where = where_in(path, error)
     explained = build_errors.explain(error)
     return {
@@ -50,23 +50,23 @@ def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
 
 
 def _packed(value: Any, outgoing: list[Tensor]) -> dict[str, Any]:
-    """wire.pack, for no more tensors and numbers than the tool takes."""
+    """Return wire.pack of `value`. Raises wire.Unsupported for more tensors and numbers than the tool takes."""
     if (count := len(wire.leaves(value))) > MAX_LEAVES:
         raise wire.Unsupported(f"{count} tensors and numbers in one output, where at most {MAX_LEAVES} can be judged")
     return wire.pack(value, outgoing)
 
 
 def _to_file(file: int, header: dict[str, Any], tensors: list[Tensor]) -> list[Tensor]:
-    """Write large tensors to the tool's file, which `header` then says; what is left to be sent."""
+    """Write large tensors to the tool's file, and say so in `header`. Return the tensors that are left to be sent."""
     if wire.LARGE <= wire.size_of(tensors) <= wire.LARGEST_FILE:
-        with contextlib.suppress(OSError):  # more than the tool takes, as it will say
+        with contextlib.suppress(OSError):  # there are more bytes than the tool takes, as it will say
             header["in_file"] = wire.to_file(file, tensors)
             return []
     return tensors
 
 
 def _given(request: dict[str, Any], tensors: list[Tensor], device: torch.device) -> list[Tensor]:
-    """All tensors of a request, whose large ones come in a file or on the card."""
+    """Return all tensors of a request, of which large ones come in a file or on the card."""
     if "value_in_file" in request:
         file = request["descriptors"].pop()
         tensors = wire.from_file(file, request.pop("value_in_file"), trusted=True)
@@ -78,11 +78,11 @@ def _given(request: dict[str, Any], tensors: list[Tensor], device: torch.device)
 
 
 def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
-    """Answer requests until the tool closes the connection. "begin" puts another runner in the place of this one."""
+    """Answer requests until the tool closes the connection. The request "begin" replaces this runner by a new one."""
     operations = runner.operations()
     me = _getpid()
     nothing: dict[str, Any] = {}
-    kept: list[Tensor] = []  # of the last answer, until the tool has made memory for them
+    kept: list[Tensor] = []  # the last answer's tensors, until the tool has made memory for them
     while True:
         try:
             request, tensors = connection.receive()
@@ -120,13 +120,13 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
         if card is not None and (numbers := handover.chosen(outgoing, *card)):
             kept, outgoing, header["on_card"] = handover.split(outgoing, numbers)
         if by_card or kept:
-            with contextlib.suppress(RuntimeError):  # of a context that is lost, which the next request tells
+            with contextlib.suppress(RuntimeError):  # raised if the context is lost, which the next request will report
                 handover.make_room(runner.device)
         if file >= 0:
             outgoing = _to_file(file, header, outgoing)
             _close(file)
         connection.send(header, outgoing)
-        outgoing = []  # or the card's memory is held until the next request
+        outgoing = []  # otherwise the card's memory is held until the next request
 
 
 def main(arguments: list[str], runner: Callable[[], ScriptRunner] = ScriptRunner) -> None:
@@ -138,7 +138,7 @@ def main(arguments: list[str], runner: Callable[[], ScriptRunner] = ScriptRunner
         serve(wire.Connection(sock, descriptors=True), runner())
     except wire.Closed:
         pass
-    except BaseException:  # a GPU that cannot be used, for one
+    except BaseException:  # for example, a GPU that cannot be used
         traceback.print_exc()
         code = 97
     finally:

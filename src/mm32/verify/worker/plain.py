@@ -1,6 +1,6 @@
-"""Tensors that a model keeps as plain attributes, in lists and in modules of lists: neither parameters nor buffers.
+"""Tensors that a model keeps as plain attributes, in lists and in modules inside lists: neither parameters nor buffers.
 
-They are what the constructor made them; nothing copies them from one model to another but this.
+They are as the constructor made them; only this module copies them from one model to another.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-MOST = 4096  # values of containers that are looked at
-DEEPEST = 8  # containers and modules inside each other
+MOST = 4096  # the most values of a container, and the most tensors of a model, that are looked at
+DEEPEST = 8  # the deepest nesting of containers and modules that is looked at
 
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
-    """By name, each once: "scale", "blocks.0.1.weight"."""
-    # By the dictionaries: a script's attributes may be named as the methods are.
+    """Return these tensors by name, each once: "scale", "blocks.0.1.weight"."""
+    # Read from the dictionaries: a script's attributes may have the names of the methods.
     registered = {
         id(t) for _, m in nn.Module.named_modules(model) for t in (*m._parameters.values(), *m._buffers.values())
     }
@@ -35,7 +35,7 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
 def _module(prefix: str, module: nn.Module, depth: int) -> Iterator[tuple[str, Tensor]]:
     for path, one in nn.Module.named_modules(module):
         where = ".".join(part for part in (prefix, path) if part)
-        if depth:  # inside of a list, parameters and buffers are nobody's
+        if depth:  # inside a list, parameters and buffers are not the model's
             for name, t in (*one._parameters.items(), *one._buffers.items()):
                 if isinstance(t, Tensor):
                     yield f"{where}.{name}", t
@@ -59,7 +59,9 @@ def _value(where: str, value: Any, depth: int) -> Iterator[tuple[str, Tensor]]:
 
 
 def put(model: nn.Module, given: dict[str, Tensor]) -> list[str]:
-    """Give `model` these where it has tensors of these names and shapes, as plain attributes or not. Names that it has not."""
+    """Give `model` these values if it has tensors of all these names and shapes, as plain attributes or not.
+
+    Return the names that it lacks; if there are any, nothing is copied."""
     if not given:
         return []
     own = {**tensors(model), **{name: t for name, t in model.state_dict().items() if isinstance(t, Tensor)}}

@@ -1,4 +1,4 @@
-"""`mm32 verify REFERENCE --kernel NAME`: the reference's model, its products computed by a kernel of this library.
+"""`mm32 verify REFERENCE --kernel NAME`: the reference's model, with its products computed by a kernel of this library.
 
 The model is traced with torch.fx. Each matmul, linear or `@`, with a bias added to it and an activation of the sum if
 there are any, becomes one call of `mm32.matmul` or `mm32.linear`.
@@ -31,9 +31,9 @@ def rewrite(
     matmul: Callable[..., Tensor] | None = None,
     linear: Callable[..., Tensor] | None = None,
 ) -> fx.GraphModule:
-    """`model` with every matmul and linear computed by the library's kernel `kernel`, bias and activation fused.
+    """Return `model` with every matmul and linear computed by the library's kernel `kernel`, bias and activation fused.
 
-    `matmul` and `linear` are what is called instead; by default the library's. Raises CannotRewrite.
+    `matmul` and `linear`: the functions to call instead; by default the library's. Raises CannotRewrite.
     """
     if matmul is None or linear is None:
         import mm32
@@ -79,7 +79,7 @@ def rewrite(
 
 
 def _key(node: fx.Node, modules: dict[str, nn.Module]) -> Any:
-    """What a node calls, as the tables above name it: a function, a method's name or a module's type."""
+    """Return what a node calls, as the tables above name it: a function, a method's name or a module's type."""
     if node.op == "call_module":
         return type(modules[str(node.target)])
     return node.target if node.op in ("call_function", "call_method") else None
@@ -111,7 +111,7 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 
 def _bias(added: fx.Node, product: fx.Node, traced: fx.GraphModule) -> fx.Node | None:
-    """The 1-D parameter or buffer that `added` adds to `product`; None if it adds anything else."""
+    """Return the 1-D parameter or buffer that `added` adds to `product`; None if it adds anything else."""
     if len(added.args) != 2 or added.kwargs:
         return None
     other = added.args[1] if added.args[0] is product else added.args[0]
@@ -124,7 +124,7 @@ def _bias(added: fx.Node, product: fx.Node, traced: fx.GraphModule) -> fx.Node |
 
 
 def _activation(node: fx.Node, modules: dict[str, nn.Module]) -> str | None:
-    """The library's name of the activation that `node` applies; None if it has no activation that computes the same."""
+    """Return the library's name of the activation that `node` applies; None if the library has none that computes the same."""
     if node.op == "call_module":
         known = activations.of_module(modules[str(node.target)])
         return known.name if known is not None else None
@@ -136,7 +136,7 @@ def _activation(node: fx.Node, modules: dict[str, nn.Module]) -> str | None:
 
 
 def _options(node: fx.Node, known: activations.Activation) -> dict[str, Any]:
-    """The options of an activation's call, or torch's defaults, which are those of its module."""
+    """Return the options of an activation's call, or torch's defaults, which are those of the activation's module."""
     usual = known.module()
     given = {**dict(zip(known.options, node.args[1:], strict=False)), **node.kwargs}
     return {name: given.get(name, getattr(usual, name)) for name in known.options}

@@ -1,7 +1,7 @@
 """What one worker holds and does: a script's model, its inputs, and the calls that the tool asks for.
 
-Both sides run by this code, the reference's process too (reference/ adds to it what only the reference is asked), so
-that their times compare.
+Both sides run this code, the reference's process too, so that their times can be compared. reference/ adds to it what only
+the reference is asked for.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .slots import PLAIN, Slots, random_states
 Request = dict[str, Any]  # the fields of a message, its "value" unpacked
 Answer = dict[str, Any]  # likewise; "value" may hold tensors, the other fields are JSON
 
-# Bound before a script is loaded, which may replace them.
+# Bound before a script is loaded, since it may replace them.
 _clone = torch.ops.aten.clone.default
 _copy_all = torch.ops.aten._foreach_copy_.default
 _synchronize = torch.cuda.synchronize
 _sha256 = hashlib.sha256
 _dict_of, _get = object.__getattribute__, dict.get
 _seed_torch, _seed_random, _seed_numpy = torch.Generator.manual_seed, random.seed, np.random.seed
-# torch's, as torch.manual_seed seeds them; a runner adds those of its cards
+# torch's generators, as torch.manual_seed seeds them; a runner adds those of its cards
 _generators = [torch.default_generator]
 
 SCRIPTED = (OrderedDictWrapper, OrderedModuleDict)  # what a scripted module keeps its tensors and modules in
@@ -81,7 +81,7 @@ class ScriptRunner:
             torch.cuda.set_device(self.device)
             torch.cuda.init()
             _generators[1:] = torch.cuda.default_generators
-            # fp32 convolutions are fp32, as products are: torch's default is TF32
+            # compute fp32 convolutions in fp32, as products are: torch's default for them is TF32
             torch.backends.cudnn.allow_tf32 = False
         self.path = Path()
         self.script: script.Script | None = None
@@ -91,7 +91,7 @@ class ScriptRunner:
         self.storage: list[Tensor] = []  # the input tensors' memory, under tensor objects that the script never gets
         self.given: list[Any] = []  # the inputs of the last call that was not timed, with its own lists and dicts
         self.slots: Slots | None = None  # of timed windows
-        self.names: list[str] | None = None  # of the inputs, where the script gives them by name
+        self.names: list[str] | None = None  # the inputs' names, where the script gives them by name
         self.kept_state: dict[str, Tensor] = {}  # buffers that a forward changes, as every call finds them
         self.draws = KeptDraws()
         self.stated = False  # whether a timed call's inputs end with the state that it starts from
@@ -136,16 +136,17 @@ class ScriptRunner:
         return {"value": caches.pack(request["limit"])}
 
     def unpack_caches(self, request: Request) -> Answer:
-        """Before a script is loaded: what its build left in another process."""
+        """Unpack what a script's build left in another process, before the script is loaded."""
         caches.unpack(request["value"])
         return {}
 
     def build(self, request: Request) -> Answer:
         """Make the model with the constructor's arguments "init", and give it the reference's "state".
 
-        Where names or shapes differ, the same "seed" before both constructors has to do; "unlike" says where. "plain" are tensors
-        for its plain attributes, if it has all of these; else "lacks" names those that it has not. "given" are the names in the
-        state that the model has, and therefore keeps. With "again" the model that there is gets the state, in place.
+        Where names or shapes differ, the same "seed" before both constructors has to be enough; "unlike" says where. "plain":
+        tensors for the model's plain attributes, given if it has all of them; otherwise "lacks" names those that it lacks.
+        "given": the names in the state that the model has, and therefore keeps. With "again", the present model gets the state,
+        in place.
         """
         given = request["value"]
         if request.get("again") and self.model is not None:
@@ -177,7 +178,7 @@ class ScriptRunner:
     # ------------------------------------------------------------------------------------------------------ state
 
     def keep_state_of(self, request: Request) -> Answer:
-        """From now on every judged call finds the buffers "names" as they are now."""
+        """From now on every call that is given no state of its own finds the buffers "names" as they are now."""
         self.keep_state(list(request["names"]))
         return {}
 
@@ -192,11 +193,11 @@ class ScriptRunner:
 
     def restore_state(self, state: dict[str, Tensor] | None = None) -> None:
         """Give the kept buffers the values that every call finds, or those of `state` where they are of the same shape."""
-        together: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}  # a call may begin with hundreds
+        together: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}  # a call may begin with restoring hundreds
         for name, own, value in self._kept():
             given = state.get(name) if state is not None else None
             source, target = value if given is None or given.shape != own.shape else given, own.detach()
-            # One call for all is for buffers of one type, and for none that are lazily conjugated or negated.
+            # Buffers can be copied by one call if they are of one type, and not lazily conjugated or negated.
             if source.dtype is target.dtype and not (target.is_conj() or target.is_neg()):
                 targets, sources = together.setdefault((target.dtype, target.device), ([], []))
                 targets.append(target)
@@ -207,11 +208,11 @@ class ScriptRunner:
             _copy_all(targets, sources)
 
     def changed_state(self) -> list[str]:
-        """The kept buffers that are no longer as they were."""
+        """Return the names of the kept buffers that are no longer as they were."""
         return [name for name, own, value in self._kept() if not same_bits(own, value)]
 
     def _kept(self) -> list[tuple[str, Tensor, Tensor]]:
-        """Of each kept buffer that the model still has its name, itself and its value as every call finds it."""
+        """Return, for each kept buffer that the model still has, its name, itself, and the value that every call finds in it."""
         if self.model is None:
             return []
         found = [(name, held(self.model, name), value) for name, value in self.kept_state.items()]
@@ -229,7 +230,7 @@ class ScriptRunner:
         return {"value": self.given or self.inputs}
 
     def place(self, values: list[Any]) -> None:
-        """Make `values` the inputs. If they fit into the present input tensors these get the new data, and keep their
+        """Make `values` the inputs. If they fit into the present input tensors, these get the new data, and keep their
         objects and addresses, so that a result remembered by either is a wrong result."""
         self.given = []
         new, spec = pytree.tree_flatten(values)
@@ -259,7 +260,7 @@ class ScriptRunner:
         return self.model(*given)
 
     def copy(self, output: Any) -> Any:
-        """A copy of the output, made on the current stream right behind the call."""
+        """Return a copy of the output, made on the current stream right after the call."""
         for path, leaf in wire.leaves(output):
             if isinstance(leaf, Tensor) and type(leaf) not in (Tensor, nn.Parameter):
                 raise TypeError(
@@ -272,7 +273,7 @@ class ScriptRunner:
             _synchronize(self.device)
 
     def forward(self, request: Request) -> Answer:
-        """Call the model once. The output, or where its tensors have more than "limit" bytes their shapes as "too_large".
+        """Call the model once. Answer the output or, where it has more than "limit" bytes, its tensors' shapes as "too_large".
 
         With "on", state and random numbers go on from where the last call has left them."""
         if not request.get("on"):
@@ -284,14 +285,14 @@ class ScriptRunner:
         tensors = [leaf for _, leaf in wire.leaves(output) if isinstance(leaf, Tensor)]
         answer: Answer = {"devices": sorted({t.device.type for t in tensors})}
         if set(answer["devices"]) - {self.device.type}:
-            return answer  # on meta, say, which has no data to send: the tool says where the output is
+            return answer  # on meta, say, an output has no data to send: the tool says where it is
         limit = request.get("limit")
         if limit is not None and sum(t.numel() * t.element_size() for t in tensors) > limit:
             return {**answer, "too_large": [[list(t.shape), str(t.dtype)] for t in tensors[:16]]}
         return {**answer, "value": output}
 
     def overwrites(self, request: Request) -> Answer:
-        """Whether a call gives out memory that a caller may still hold as the output of the one before ("overwrites")."""
+        """Answer whether a call returns memory that a caller may still hold as the output of the call before ("overwrites")."""
         self.restore_state()
         seed_everything(request["seed"])
         held, later = (_memory(self.call(self.inputs)) for _ in range(2))
@@ -300,22 +301,23 @@ class ScriptRunner:
         return {"overwrites": bool(held.keys() & later.keys())}
 
     def generators(self, request: Request) -> Answer:
-        """A digest of the states of the generators that a model may draw from."""
+        """Answer a digest of the states of the generators that a model may draw from."""
         return {"generators": _sha256(repr(random_states(self.device)).encode()).hexdigest()}
 
     # ------------------------------------------------------------------------------------------------------ windows
 
     def make_slots(self, request: Request) -> Answer:
-        """Slots for timed windows as the request describes them (see slots.py), in place of those that there were."""
+        """Make slots for timed windows as the request describes them (see slots.py), in place of any earlier ones."""
         if self.slots is not None:
             self.slots.close()
-        handover.free(self.device)  # what calls before have left is missing to the other processes that are timed
+        # The other timed processes would lack the memory that earlier calls have left reserved here.
+        handover.free(self.device)
         self.slots = Slots(request, self.device, seed_everything)
         self.names, self.stated = request["names"], bool(request.get("stated"))
         return {}
 
     def wake(self, request: Request) -> Answer:
-        """Do next to nothing: a process that has waited for long takes longer to begin with what it is asked."""
+        """Do next to nothing: a process that has waited for long takes longer to begin the next request."""
         if self.device.type == "cuda":
             torch.zeros(1, device=self.device)
             torch.cuda.synchronize(self.device)
@@ -332,7 +334,7 @@ class ScriptRunner:
         return {}
 
     def adopt(self, request: Request) -> Answer:
-        """Make copies of the first slot's inputs, which come as for a window, the inputs, and of its state what calls find."""
+        """Make copies of the first slot's inputs, which come as for a window, the inputs; make its state what calls find."""
         assert self.slots is not None
         inputs = self.slots.first_inputs(request)
         if self.stated:
@@ -352,8 +354,9 @@ class ScriptRunner:
 
 
 def _unshared(values: list[Any]) -> list[Any]:
-    """The same with memory of its own for each tensor: one that get_inputs() gives twice gets different data later, as the
-    two arguments that it is."""
+    """Return the same values with memory of its own for each tensor.
+
+    A tensor that get_inputs() gives twice is two arguments, which get different data later."""
     taken: set[int] = set()
     found = []
     for value in values:
@@ -367,20 +370,21 @@ def _unshared(values: list[Any]) -> list[Any]:
 
 
 def _alike(t: Tensor, stored: Tensor) -> bool:
-    """Whether `t` can be copied into the memory of `stored` as it is."""
+    """Return whether `t` can be copied into the memory of `stored` as it is."""
     return t.shape == stored.shape and t.dtype == stored.dtype and t.stride() == stored.stride() and _dense(stored)
 
 
 def _dense(t: Tensor) -> bool:
-    """Whether the entries fill a contiguous piece of memory, in whatever order of axes."""
+    """Return whether the entries fill a contiguous piece of memory, in whatever order of axes."""
     strides = t.stride()
     order = sorted(range(t.dim()), key=lambda axis: (-strides[axis], axis))
     return t.permute(order).is_contiguous()
 
 
 def held(model: nn.Module, name: str) -> Tensor | None:
-    """The buffer or parameter of this name, out of the dictionaries that modules keep them in: named_buffers() is a method,
-    which a script may write anew. None where there is no such plain tensor."""
+    """Return the buffer or parameter of this name; None where there is no such plain tensor.
+
+    It is read from the dictionaries that modules keep them in: named_buffers() is a method, which a script may override."""
     *path, last = name.split(".")
     module: Any = model
     for part in path:
@@ -391,7 +395,7 @@ def held(model: nn.Module, name: str) -> Tensor | None:
 
 
 def _entry(module: Any, kind: str, name: str) -> Any:
-    """What a module keeps under this name among its "_buffers", "_parameters" or "_modules", asking no method of the script's."""
+    """Return what a module keeps under this name in "_buffers", "_parameters" or "_modules"; call no method of the script."""
     if not isinstance(module, nn.Module):
         return None
     entries = _dict_of(module, "__dict__").get(kind)
@@ -405,14 +409,15 @@ def _shape(t: Tensor | None) -> torch.Size | None:
 
 
 def _memory(output: Any) -> dict[int, Any]:
-    """The memory of an output's tensors by its address, kept as long as this is."""
+    """Return the memory of an output's tensors by its address; it stays allocated as long as the result is kept."""
     found = [leaf.untyped_storage() for _, leaf in wire.leaves(output) if type(leaf) in (Tensor, nn.Parameter)]
     return {memory.data_ptr(): memory for memory in found if memory.nbytes()}
 
 
 def copy_state(model: nn.Module, state: dict[str, Tensor]) -> list[str]:
-    """Give `model` the reference's parameters and buffers where names and shapes fit; what does not fit, in words. Lazy ones,
-    which have no shape yet, take what they are given."""
+    """Give `model` the reference's parameters and buffers where names and shapes fit. Return what does not fit, in words.
+
+    Lazy ones, which have no shape yet, take what they are given."""
     own = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
     fits = {
         name: value
@@ -430,7 +435,8 @@ def copy_state(model: nn.Module, state: dict[str, Tensor]) -> list[str]:
 
 
 def plain_attributes(model: nn.Module) -> dict[str, Any]:
-    """Numbers and tensors that the model keeps as plain attributes; of a tensor its version, which a write changes."""
+    """Return numbers, strings and tensors that the model keeps as plain attributes; for a tensor its identity and its version,
+    which a write changes."""
     found: dict[str, Any] = {}
     for path, module in model.named_modules():
         for name, value in vars(module).items():

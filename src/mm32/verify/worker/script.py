@@ -41,7 +41,7 @@ class Script:
 
 
 def where_in(path: Path, error: BaseException) -> tuple[int, str] | None:
-    """The script's own line that raised the exception, or called what raised it: (number, source)."""
+    """Return the script's own line that raised the exception, or called what raised it: (number, source)."""
     if isinstance(error, SyntaxError) and error.filename == str(path) and error.lineno:
         return error.lineno, (error.text or "").rstrip("\n")
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

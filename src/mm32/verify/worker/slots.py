@@ -1,12 +1,12 @@
 """Windows: calls of the model on slots of memory that the tool fills and reads.
 
-A window is one message: call the model on so many slots, in order. The memory of all slots, inputs and outputs, is new to this
-process in every window: its descriptor comes with the message, so nothing about the data is known before. Each output is
-copied into its slot right behind the call that made it, on the current stream, so that work which is left running elsewhere
+A window is one message: call the model on the given number of slots, in order. The memory of all slots, inputs and outputs, is
+new to this process in every window: its descriptor comes with the message, so nothing about the data is known before. Each
+output is copied into its slot right after the call that made it, on the current stream, so work that is left running elsewhere
 is not waited for. The tool closes the window by its own clock when it has copied the outputs out of the slots; what is
-returned here (seconds, whether random numbers were drawn) is advice.
+returned here (seconds, whether random numbers were drawn) is only advice.
 
-The null worker runs the same code, with outputs that are ready in place of a model's.
+The null worker runs the same code, with ready-made outputs in place of a model's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..exchange import memory, wire
 
-# Bound before a script is loaded, which may replace them.
+# Bound before a script is loaded, since it may replace them.
 _now = time.perf_counter
 _copy = Tensor.copy_
 _detach = Tensor.detach
@@ -68,12 +68,11 @@ class Slots:
             self.ready = [torch.zeros_like(t) for t in self.ready_for[0]]
 
     def window(self, request: dict[str, Any], call: Callable[[list[Any]], Any]) -> dict[str, Any]:
-        """Calls on the first "count" slots. With "seeds", all generators are set before each call; with "watch", it is told
-        whether the calls drew from them.
+        """Call the model on the first "count" slots. With "seeds", all generators are seeded before each call; with "watch", the
+        answer says whether the calls drew from them.
 
-        "misfit" of the answer says what was wrong with an output, if its slot cannot take it, "misfit_call" which call's it was.
-        The
-        null worker delivers its outputs only with "deliver".
+        If a slot cannot take an output, the answer's "misfit" says what was wrong with it, and "misfit_call" which call's it was.
+        The null worker delivers its outputs only with "deliver".
         """
         self._map(request)
         begin = _now()
@@ -110,7 +109,7 @@ class Slots:
         self.region.release()
 
     def _deliver(self, output: Any, slot: list[tuple[str, Tensor | None]], values: list[Any]) -> str | None:
-        """Copy an output's tensors into its slot, and append its other leaves to `values`. What does not fit, if anything."""
+        """Copy an output's tensors into its slot, and append its other leaves to `values`. Return what does not fit, or None."""
         found = _leaves(output)
         if len(found) != len(slot):
             return f"{len(found)} leaves, the reference's output has {len(slot)}"
@@ -138,14 +137,14 @@ class Slots:
 
 
 def view(whole: Tensor, part: dict[str, Any], slot: int) -> Tensor:
-    """A tensor of slot number `slot`, over the region's bytes; its version counter is its own (`data`)."""
+    """Return a tensor of slot number `slot`, over the region's bytes; its version counter is its own (`data`)."""
     dtype = wire.DTYPES[part["dtype"]]
     at = part["offset"] + slot * part["step"]
     return whole[at : at + part["bytes"]].view(dtype).as_strided(part["shape"], part["strides"]).data
 
 
 def _placed(tree: Any, tensors: Iterator[Tensor]) -> Any:
-    """`tree` with its tensors, which only stand for their places, exchanged."""
+    """Return `tree` with its tensors, which are only placeholders, replaced by the next ones of `tensors`."""
     if isinstance(tree, Tensor):
         return next(tensors)
     if isinstance(tree, dict):
@@ -156,7 +155,7 @@ def _placed(tree: Any, tensors: Iterator[Tensor]) -> Any:
 
 
 def random_states(device: torch.device) -> tuple[Any, ...]:
-    """States of the generators that a model may draw from: equal if nothing was drawn in between."""
+    """Return the states of the generators that a model may draw from: equal if nothing was drawn in between."""
     import numpy as np
 
     states: list[Any] = [torch.default_generator.get_state().numpy().tobytes(), random.getstate()]

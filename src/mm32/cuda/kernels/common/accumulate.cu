@@ -1,11 +1,12 @@
-// accumulate: C = C + T, and the epilogue on the last time: adds the product of one span of K to the sum of those before it,
-// where a plan in blocks cuts K (plan/blocks.py). The emulated kernels cannot do so themselves: they store a tile, and a lower
-// tier or the fallback stores it again.
+// accumulate: C = C + T, with the epilogue the last time. Where a plan in blocks cuts K into spans (plan/blocks.py), it adds
+// the product of one span to the sum of the spans before it. The emulated kernels cannot do so themselves, because a lower
+// tier or the fallback may store a tile again that they have stored.
 //
-// Launch: any number of blocks of 256 threads (grid-stride loop over the elements of C). A thread computes 4 neighbours along T's
-// lines at a time if a line is a multiple of 4, otherwise 1. T is the problem's operand A, of C's shape: element (i, m, n) of it
-// lies at a.data + batch offset + m * a.row + n * a.col. It lies as C does: along N, or along M if C is contiguous along M. K and
-// B are not read. No shared memory. Bound by memory: it reads 8 bytes and writes 4 for each element.
+// Launch: any number of blocks of 256 threads (grid-stride loop over the elements of C). A thread computes 4 neighbours along
+// T's lines at a time if their length is a multiple of 4, otherwise 1. T is passed as the problem's operand A and has C's
+// shape: its element (i, m, n) lies at a.data + batch offset + m * a.row + n * a.col. It is laid out as C is: along N, or
+// along M if C is contiguous along M. K and B are not read. No shared memory. Bound by memory: it reads 8 bytes and writes 4
+// for each element.
 #include "common/epilogue.cuh"
 #include "common/partial_sums.cuh"
 

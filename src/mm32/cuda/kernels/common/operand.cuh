@@ -1,4 +1,4 @@
-// A or B as a kernel reads it. Its rows are M of A and N of B, so that one piece of code serves both operands.
+// A or B as a kernel reads it. Its rows are M for A and N for B, so that one piece of code serves both operands.
 #pragma once
 #include "common/problem.cuh"
 

@@ -49,7 +49,7 @@ __device__ __forceinline__ Tile tile_at(const Problem& p, long long t) {
 // than 2^31 - 1 rows, columns or tiles.
 template <int TILE_M, int TILE_N, bool SPLIT_K>
 struct TileScheduler {
-    int matrix, first, in_group;  // counted over parts and batch; first tile row of the group; index in the group
+    int matrix, first, in_group;  // matrix, counted over parts and batch; first tile row of the group; index in the group
 
     static __device__ __forceinline__ int rows(const Problem& p) { return ((int)p.m + TILE_M - 1) / TILE_M; }
     static __device__ __forceinline__ int columns(const Problem& p) { return ((int)p.n + TILE_N - 1) / TILE_N; }

@@ -16,8 +16,8 @@ struct Params {
     float* partial_sums;       // split-K: [part][matrix][M][N]; stream-K: partial tiles (fma/stream_k.cuh)
     long long matrices[2];     // how many matrices are packed: 1 if the whole batch shares the operand
     long long parts;           // split-K: how many blocks share K; stream-K: how many blocks share the last tiles
-    long long early;  // 1: launches of bf16x6 follow, and everything may be left to them before it is packed (emulated/early.cuh)
-    long long first_rows[2];   // rows that are packed first, those of the multiply's first tiles. 0: the multiply waits for all
+    long long early;           // 1: bf16x6's launches follow and may get the whole call before it is packed (emulated/early.cuh)
+    long long first_rows[2];   // how many rows are packed first, for the multiply's first tiles. 0: the multiply waits for all
 };
 
 // The index of matrix i of the batch among the packed matrices of operand `side` (0: A, 1: B).

@@ -1,12 +1,14 @@
-// A tile of C by multiply-adds, where a kernel finds at its end that it needs one: from any operands, with little code.
+// Computes a tile of C by multiply-adds, where a kernel finds at its end that it must: from operands of any strides, with
+// little code.
 #pragma once
 #include "common/operand.cuh"
 #include "ptx/shared_memory.cuh"
 #include "ptx/words.cuh"
 #include "ptx/named_barriers.cuh"
 
-// ROWS x COLUMNS sums by THREADS threads, the first ones of the block. K is copied in slices through registers to shared memory,
-// where a slice lies as [k][row]; the next one is under way meanwhile. Sums are promoted at every slice.
+// Computes ROWS x COLUMNS sums with THREADS threads, the first ones of the block. Slices of K are copied through registers to
+// shared memory, where a slice lies as [k][row]; the next slice is loaded while one is multiplied. Sums are promoted after
+// every slice.
 template <int ROWS, int COLUMNS, int THREADS>
 struct Again {
     static constexpr int OWN = ROWS * COLUMNS / THREADS;  // sums of a thread: OWN_ROWS x OWN_COLUMNS
@@ -21,12 +23,13 @@ struct Again {
     struct Slice {
         static constexpr int STEP = LINES + 4;  // floats from one k to the next
         static constexpr int EACH = LINES * SLICE / THREADS;
-        // Elements of a thread are so far apart along rows, or along K after TURNS of them.
+        // A thread's elements are ROW_STEP apart along rows; after TURNS of them it goes on K_STEP further along K.
         static constexpr int ROW_STEP = LINES < 32 ? LINES : 32, K_STEP = THREADS / ROW_STEP, TURNS = LINES / ROW_STEP;
         static_assert(EACH * THREADS == LINES * SLICE && EACH % TURNS == 0);
         float x[EACH];
 
-        // A thread's first. Along K eight threads read 32 bytes; neighbouring ones write different banks both ways.
+        // The row and the place along K of a thread's first element. If K is contiguous, eight threads read 32 neighbouring
+        // bytes; either way, neighbouring threads write to different banks.
         static __device__ __forceinline__ int2 first(const Operand& from) {
             const int t = threadIdx.x;
             return from.k_stride == 1 ? make_int2(t / 8 % ROW_STEP, t % 8 + t / (8 * ROW_STEP) * 8)
@@ -52,8 +55,8 @@ struct Again {
         }
     };
 
-    // a, b: from the tile's first row and column on; their `rows` are what exists. `shared`: BYTES, a multiple of 16.
-    // `stored(row, column, sum)` is called for what exists.
+    // a, b: the operands from the tile's first row and column on; their `rows` are those that exist. `shared`: the address of
+    // BYTES bytes, a multiple of 16. `stored(row, column, sum)` is called for each element that exists.
     template <typename Stored>
     static __device__ __forceinline__ void multiply(const Operand& a, const Operand& b, long long k, unsigned shared,
                                                     Stored stored) {
@@ -79,7 +82,7 @@ struct Again {
                 if (row0 + r < a.rows && column0 + c < b.rows) stored(row0 + r, column0 + c, sum[r][c]);
     }
 
-    // Of a thread's own rows and columns.
+    // Adds a slice's products to the sums of the thread's own rows and columns.
     static __device__ __forceinline__ void add_slice(unsigned a, unsigned b, float (&sum)[OWN_ROWS][OWN_COLUMNS]) {
         float part[OWN_ROWS][OWN_COLUMNS] = {};
 #pragma unroll(OWN > 8 ? 4 : 8)

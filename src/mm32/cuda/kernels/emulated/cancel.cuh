@@ -1,24 +1,25 @@
 // Cancellation: whether the sums of C cancel term by term, so that another tier must compute it. docs/accept-test.md has the
 // argument.
 //
-// If the terms of the sums have random signs, the sum of the squares of C is about that of the squares of all terms,
-// P = sum over k of |A's column k|^2 |B's row k|^2; if they have one sign, it is up to K times that. Where it is far below P,
-// fp32's partial sums stay small and so do its errors, while the errors of fp16x3 are relative to the terms. Of 65 families of
-// data the root of the ratio was below 0.15 or above 0.8.
-// - mm32_scale adds up the squares of each operand's elements at the sampled places of K, of the rows that are watched.
-// - mm32_tensorcore makes of them the least sum of squares that is not cancellation, and adds up the squares of C as it stores
-//   it; with split-K, of each part of K, which cancels too where term after term does.
-// - The launch after it compares: mm32_pack of the lower tier, or without one mm32_fallback.
+// If the terms of the sums have random signs, the sum of the squares of C is about that of the squares of all terms, P = sum
+// over k of |A's column k|^2 |B's row k|^2; if they have one sign, it is up to K times that. Where the sum of the squares is
+// far below P, fp32's partial sums stay small and so do its errors, while the errors of fp16x3 are relative to the terms. For
+// each of 65 families of data the root of the ratio was below 0.15 or above 0.8.
+// - mm32_scale adds up the squares of each operand's elements at the sampled places of K, in the rows that are watched.
+// - mm32_tensorcore derives from these the least sum of squares that is not cancellation, and adds up the squares of C as it
+//   stores it. With split-K it adds up those of the sums of each part of K, which cancel too where the terms cancel one after
+//   another.
+// - The launch after it compares the two: mm32_pack of the lower tier, or mm32_fallback if there is none.
 #pragma once
 #include "emulated/panels.cuh"
 #include "ptx/named_barriers.cuh"
 
-constexpr float CANCELS = 0.5f;  // of the root of P
+constexpr float CANCELS = 0.5f;  // C cancels if the root of its sum of squares is less than this times the root of P
 
-// Estimates P, of what is watched of C, from the sampled places of K. Each of the 8 runs of places gives an estimate; of them the
-// fourth smallest counts, because the mass of operands that decay along K is in one run. What the samples hold by themselves is a
-// bound from below. By WARPS warps of one block, which synchronise at named barrier BARRIER. `memory`: 1 KB of shared memory,
-// aligned to 16 bytes.
+// Estimates P for the watched part of C from the sampled places of K. Each of the 8 runs of places gives an estimate, and the
+// fourth smallest is used, because operands that decay along K have their mass in one run. The sum over the samples
+// themselves is a lower bound. Called by WARPS warps of one block, which synchronise at named barrier BARRIER. `memory`: 1 KB
+// of shared memory, aligned to 16 bytes.
 template <int WARPS, int BARRIER>
 __device__ __forceinline__ void find_least_power(const Params& s, int thread, float* memory) {
     const auto synchronize = [] { sync_at<BARRIER, 32 * WARPS>(); };
@@ -50,7 +51,7 @@ __device__ __forceinline__ void find_least_power(const Params& s, int thread, fl
     }
     if (warp != 0) return;
     float run = sum[0].x * sum[1].x + sum[0].y * sum[1].y + (sum[0].z * sum[1].z + sum[0].w * sum[1].w);
-    static_assert(RUN == 16);  // of 4 lanes
+    static_assert(RUN == 16);  // in 4 lanes
     run += __shfl_xor_sync(~0u, run, 1), run += __shfl_xor_sync(~0u, run, 2);
     float all = 0.f;
     int below = 0;
@@ -67,8 +68,8 @@ __device__ __forceinline__ void find_least_power(const Params& s, int thread, fl
         s.decision->least_power = least > 0x1p-100f && least < 0x1p120f ? least : 0.f;  // elsewhere squares leave fp32's range
 }
 
-// In the launch after the multiply, if the tier is still FIRST_TIER. For whole warps: all find the same, by the same order of
-// sums.
+// Whether C cancels: for the launch after the multiply, if the tier is still FIRST_TIER. Called by whole warps, which all get
+// the same answer, because they add in the same order.
 __device__ __forceinline__ bool cancels(const Decision& decision) {
     const float least = decision.least_power;
     if (!(least > 0.f)) return false;
@@ -76,7 +77,7 @@ __device__ __forceinline__ bool cancels(const Decision& decision) {
     const float4* const from = reinterpret_cast<const float4*>(decision.power) + threadIdx.x % 32;
     const float4 x = from[0], y = from[32];
     float sum = (x.x + x.y + (x.z + x.w)) + (y.x + y.y + (y.z + y.w));
-#pragma unroll 1  // code that has to be fetched takes longer than that
+#pragma unroll 1  // fetching the code of an unrolled loop takes longer
     for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
     return sum < least;
 }

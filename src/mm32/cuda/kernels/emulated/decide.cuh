@@ -1,8 +1,9 @@
-// The decision which tier computes a product, from the stats that packing has collected (emulated/stats.cuh): stats of rows are
-// reduced to those of groups, and then one block runs the accept test. Who does it, and when:
-// - mm32_tensorcore, by warps that have nothing else to do, when mm32_pack has finished;
-// - mm32_tensorcore that packs inline: who observes a tile of rows last reduces it, and the block that finishes last decides;
-// - mm32_pack, its block that finishes last, where mm32_mma follows, which starts afterwards.
+// The decision which tier computes a product, from the stats that packing has collected (emulated/stats.cuh): stats of rows
+// are reduced to those of groups, and then one block runs the accept test. Who does it, and when:
+// - in mm32_tensorcore: warps that have nothing else to do, when mm32_pack has finished;
+// - in an mm32_tensorcore that packs inline: the warpgroup that observes a tile of rows last reduces it, and the block that
+//   finishes last decides;
+// - in mm32_pack, if mm32_mma follows, which starts only afterwards: the block that finishes last.
 #pragma once
 #include "common/tile_order.cuh"
 #include "emulated/panels.cuh"
@@ -10,8 +11,9 @@
 #include "ptx/release.cuh"
 
 constexpr int TRIED_TILES = 6, TRIED_M = 32, TRIED_N = 32;  // pieces of C that are tested: how many, and their size
-constexpr int MOST_PAIRS = 8;                                // how many pairs of one may fail
-// The same where C has fewer pieces than this: with few of mm32_fallback's tiles, few blocks would recompute them.
+constexpr int MOST_PAIRS = 8;                                // how many pairs of a piece may fail
+// Where C has fewer than FEW_PIECES such pieces, FEW_PAIRS may fail; with fewer than FEWEST_PIECES, none. With few of
+// mm32_fallback's tiles, few blocks would recompute them.
 constexpr int FEW_PIECES = 1024, FEWEST_PIECES = 256, FEW_PAIRS = 2;
 constexpr int PARTNERS = 8;
 
@@ -21,14 +23,14 @@ struct Deciding {
     GroupStats worst_partner[2];
     union {
         TestedRow rows[TRIED_M];
-        TestedRow partners[2][PARTNERS];  // no longer needed when the rows are
-        float memory[256];                // before both
+        TestedRow partners[2][PARTNERS];  // no longer needed once `rows` is used
+        float memory[256];                // used before both
     };
     unsigned char alone_rows[TRIED_M];
     unsigned rejected, looked_up, failed;  // pairs of a piece that is tried
 };
 
-// Stats that other multiprocessors have written: not from this one's L1.
+// Loads stats that other multiprocessors have written, bypassing this one's L1.
 __device__ __forceinline__ RowStats load_stats(const RowStats* from) {
     static_assert(sizeof(RowStats) == 48);
     RowStats x;
@@ -37,7 +39,8 @@ __device__ __forceinline__ RowStats load_stats(const RowStats* from) {
     return x;
 }
 
-// Where the largest element of row `row` of operand `side`, of all of its packed matrices, lies; and the row itself.
+// Where along K the largest element of row `row` of operand `side` lies, and the row as the test sees it. Rows are counted
+// over all packed matrices.
 __device__ __forceinline__ unsigned largest_at(const Params& s, int side, long long row) {
     return PLANES == 2 ? __ldcg(places_of_largest(s, side) + row) : NOWHERE;
 }
@@ -45,18 +48,18 @@ __device__ __forceinline__ TestedRow see_row(const Params& s, int side, long lon
     return test.see(load_stats(s.stats[side] + row), largest_at(s, side, row));
 }
 
-// Whether any of the THREADS threads that decide says yes.
+// Whether `yes` is true in any of the THREADS threads that decide.
 template <int THREADS>
 __device__ __forceinline__ bool any_of(bool yes) {
     return any_at<5, THREADS>(yes);
 }
 
-// Whether a row is for the FMA units alone.
+// Whether only FMAs can compute a row.
 __device__ __forceinline__ bool is_not_finite(const RowStats& row) {
     return PLANES == 3 ? !(__uint_as_float(row.largest) <= LIMIT) : row.largest >= 0x7f800000u;
 }
 
-// Some rows of each operand, for is_steep. For all THREADS threads, which is at least 2 * PARTNERS.
+// Loads some rows of each operand, for is_steep. Called by all THREADS threads, of which there are at least 2 * PARTNERS.
 template <int THREADS>
 __device__ __forceinline__ void load_partners(const Params& s, int thread, const AcceptTest& test, Deciding& d) {
     if (thread < 2) d.worst_partner[thread] = NOTHING_SEEN;
@@ -71,9 +74,9 @@ __device__ __forceinline__ void load_partners(const Params& s, int thread, const
     any_of<THREADS>(false);
 }
 
-// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand; one that was read
-// whole (it is exact, and not because the samples are all of it) not even if its largest element met elements that are big in
-// these.
+// Whether a row, which is not alone, is rejected with at least half of PARTNERS rows of the other operand. A row that was
+// read whole (it is exact, and not because the samples are all of it) must be rejected with these even if its largest element
+// met elements of them that are big.
 __device__ __forceinline__ bool is_steep(const TestedRow& x, bool exact, int side, const AcceptTest& test, const Deciding& d) {
     if (PLANES != 2 || !test.required || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side]))
         return false;
@@ -88,7 +91,7 @@ __device__ __forceinline__ bool is_steep(const TestedRow& x, bool exact, int sid
     return rejected >= PARTNERS / 2;
 }
 
-// Counts the rows of a warp of which `yes` is true, and lists them.
+// Counts the rows of a warp for which `yes` is true, and lists them.
 __device__ __forceinline__ void count_rows(bool yes, unsigned row, unsigned& count, unsigned (&listed)[LISTED]) {
     const unsigned who = __ballot_sync(~0u, yes);
     if (!who) return;
@@ -98,9 +101,9 @@ __device__ __forceinline__ void count_rows(bool yes, unsigned row, unsigned& cou
     if (yes && place < LISTED) listed[place] = row;
 }
 
-// Reduces the stats of 32 rows, which are complete, to those of their group: part `unit` % REDUCERS of a tile of READY_ROWS. By
-// one warp. With STEEP_ROWS it also marks the rows that are steep: the stats of the other operand are then complete too, and `d`
-// has partners.
+// Reduces the complete stats of 32 rows, part `unit` % REDUCERS of a tile of READY_ROWS, to those of their group. Called by
+// one warp. With STEEP_ROWS it also marks the rows that are steep: the stats of the other operand are then complete too, and
+// `d` has partners.
 constexpr int REDUCERS = READY_ROWS / 32;
 template <bool STEEP_ROWS>
 __device__ __forceinline__ void reduce_rows(const Params& s, int side, long long unit, const AcceptTest& test,
@@ -154,14 +157,15 @@ __device__ __forceinline__ void mark_steep_rows(const Params& s, int side, int t
     }
 }
 
-// So many rows of `rows` may be alone, before the tier below computes everything: it takes less time then.
+// Whether `count` is more than `at_least` and more than one in `in` of `rows`. If more rows than ALONE_IN and ALONE_AT_LEAST
+// allow would be recomputed alone, the tier below computes everything, which takes less time.
 __device__ __forceinline__ bool is_more_than(unsigned count, long long rows, int in, int at_least) {
     return count > max((long long)at_least, rows / in);
 }
 constexpr int ALONE_IN = 256, ALONE_AT_LEAST = 8;
 
-// Whether there are outliers, but few, which are then counted and listed among the rows that are alone. Where they are many, sums
-// of all other rows round no better. The same in all THREADS threads that decide.
+// Whether there are outliers, but few. These are then counted and listed among the rows that are alone. Where there are many,
+// the sums of all other rows round no better. All THREADS threads that decide get the same answer.
 template <int THREADS>
 __device__ __forceinline__ bool count_outliers(const Params& s, int thread) {
     Decision& decision = *s.decision;
@@ -182,10 +186,10 @@ __device__ __forceinline__ bool count_outliers(const Params& s, int thread) {
     return true;
 }
 
-// Tests all pairs of some tiles of C; returns whether a tile has more than MOST_PAIRS that are not accepted. Rows that
-// mm32_fallback recomputes alone do not count. Where the samples reject more, each thread looks up the term of the first pair
-// that it has rejected: how many of these fail says how many of all do. One after another, all of them would take until the
-// multiply is over.
+// Tests all pairs of some pieces of C; returns whether a piece has more than MOST_PAIRS (in a small C, fewer) that are not
+// accepted. Rows that mm32_fallback recomputes alone do not count. If the samples reject more, each thread looks up the term
+// of the first pair that it has rejected, and the share of these that fail stands for the share of all. Looking up all pairs,
+// one after another, would last until the multiply is over.
 template <int THREADS>
 __device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, const AcceptTest& test, Deciding& d) {
     const long long tiles = tiles_of<TRIED_M, TRIED_N>(s.p);
@@ -234,12 +238,13 @@ __device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, c
     return false;
 }
 
-// The accept test, by THREADS threads of one block. First all rows at once, as if one row had the worst of all; then by groups of
-// rows, every group of A with every group of B that it meets in C: not testing all pairs of rows saved 12 of 662 us (2048 x 8192
-// x 4096). If a pair of groups is not accepted, rows and pieces of C are tested. mm32_fallback recomputes what fails, or, if that
-// is more than a few tiles and rows, the next tier computes everything.
-// LOWER_TIER: there is such a tier. MARK: steep rows have not been marked yet. BOTH_PREPACKED: each operand was packed by itself,
-// and if lo was scaled in one alone, their panels do not belong together: a lower tier reads the operands themselves.
+// The accept test, by THREADS threads of one block. It tests first all rows at once, as if one row had the worst of all; then
+// groups of rows, every group of A with every group of B that it meets in C: not testing all pairs of rows saved 12 of 662 us
+// (2048 x 8192 x 4096). If a pair of groups is not accepted, rows and pieces of C are tested. mm32_fallback recomputes what
+// fails, or, if that is more than a few tiles and rows, the next tier computes everything.
+// LOWER_TIER: there is such a tier. MARK: steep rows have not been marked yet. BOTH_PREPACKED: each operand was packed by
+// itself. If lo was scaled in only one of them, their panels do not belong together; a lower tier reads the operands
+// themselves.
 template <int THREADS, bool LOWER_TIER, bool MARK, bool BOTH_PREPACKED>
 __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_lo, Deciding& d) {
     constexpr bool LOWER = PLANES == 3 && MM32_GUARDED;  // what the first tier observed is still there

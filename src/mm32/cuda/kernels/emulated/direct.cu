@@ -1,30 +1,28 @@
-// direct: C by wgmma in one launch, for products that are too small for others to be worth it. Each block splits what it reads
-// into bf16 hi, mid and lo (bf16x6), which hold all 24 bits at fp32's own exponents: so there are no scales, nothing is decided,
-// and no operand is read before it is multiplied.
+// direct: C by wgmma in one launch, for products that are too small for the other kernels to be worth it. Each block splits
+// what it reads into bf16 hi, mid and lo (bf16x6), which hold all 24 bits at fp32's own exponents: so there are no scales,
+// nothing is decided, and no operand is read before it is multiplied.
 //
-// Two consumer warpgroups multiply. With TILE_M = 128 each has 64 rows of the tile; with 64 they take turns at K-blocks, or with
-// ALTERNATE at tiles: one stores while the other multiplies. Each warp copies its own 16 rows of A to shared memory
-// (emulated/raw_tile.cuh), splits them in registers, and multiplies from there. A third warpgroup copies, splits and stores B in
-// a ring of STAGES, where wgmma reads it. Sums are promoted every 32 of K, the six products of 32 smallest first. With CLUSTER >
-// 1 the blocks of a cluster share K. Sums meet in shared memory, each block adds up some rows of the tile in a fixed order, and
-// stores them.
-//
-// What bf16x6 cannot carry is noticed at the end. Elements so small that fp32 does not hold all bits of a product are known from
-// the least element that a warp has met; where a sum is so small that it matters, the tile is computed again by multiply-adds,
-// when all others are done (emulated/again.cuh). NaN and Inf make the sum NaN or Inf; such sums are made of the few terms that
-// decide them (emulated/nonfinite.cuh).
-//
+// Two consumer warpgroups multiply. With TILE_M = 128 each has 64 rows of the tile; with 64 they take turns at K-blocks, or
+// with ALTERNATE at tiles: one stores while the other multiplies. Each warp copies its own 16 rows of A to shared memory
+// (emulated/raw_tile.cuh), splits them in registers, and multiplies from there. A third warpgroup copies, splits and stores B
+// in a ring of STAGES, where wgmma reads it. Sums are promoted every 32 of K, whose six products are added smallest first.
+// With CLUSTER > 1 the blocks of a cluster share K. Their sums meet in shared memory: each block adds up some rows of the
+// tile in a fixed order, and stores them.
+// What bf16x6 cannot represent is noticed at the end. Whether elements are so small that fp32 does not hold all bits of a
+// product is known from the least element that a warp has met. Where a sum is so small that this matters, the tile is
+// computed again by multiply-adds, after all others are done (emulated/again.cuh). NaN and Inf make the sum NaN or Inf; such
+// sums are computed from the few terms that decide them (emulated/nonfinite.cuh).
 // Launch: min(multiprocessors / CLUSTER, tiles) clusters of CLUSTER blocks of 384 threads (grid-stride loop over tiles).
 // Dynamic shared memory: STAGES * STAGE + A_RAW + B_RAW + 1024 bytes (plan/direct.py). Registers: 168 at launch; after that
-// 96 for the producers and 200 for the consumers. Small products run every instruction cold, from memory: so loops are not
-// unrolled where that costs little, and what happens once a tile is there once.
+// 96 for the producers and 200 for the consumers. Small products fetch every instruction from memory, because caches are
+// cold: so loops are not unrolled where that costs little, and the code that runs once for a tile exists once.
 // Bound by the tensor cores (six products) with 128 x 128 tiles, with smaller ones by shared memory.
 //   MM32_TILE_M      128 or 64
 //   MM32_TILE_N      128, 64 or 32
-//   MM32_BLOCK_K     64, or 32 if there is no more of K
+//   MM32_BLOCK_K     64, or 32 if K is no more than that
 //   MM32_STAGES      K-blocks of 64 of B in the ring
 //   MM32_CLUSTER     blocks that share K: 1, 2, 4 or 8
-//   MM32_KEPT        1: with ALTERNATE, and no more of K than the ring holds: B stays there for all tiles of the same columns
+//   MM32_KEPT        1: B stays in the ring for all tiles of the same columns (ALTERNATE 1, and all of K fits in the ring)
 //   MM32_SWAPPED     1: rows of tiles are columns of C, and what is A here is the operand B
 //   MM32_ALTERNATE   1: consumer warpgroups take turns at tiles (TILE_M 64, CLUSTER 1)
 //   MM32_A_LOAD, MM32_B_LOAD   see emulated/raw_tile.cuh
@@ -44,7 +42,7 @@
 #include "ptx/wgmma_registers.cuh"
 #include "ptx/words.cuh"
 
-// The size of its clusters, as an attribute of the kernel.
+// The size of the kernel's clusters, as an attribute of the kernel.
 #if MM32_CLUSTER > 1
 #define CLUSTER_DIMENSIONS __cluster_dims__(MM32_CLUSTER, 1, 1)
 #else
@@ -58,46 +56,48 @@ constexpr bool ALTERNATE = MM32_ALTERNATE;
 static_assert(!ALTERNATE || (TILE_M == 64 && CLUSTER == 1));
 constexpr bool KEPT = MM32_KEPT;
 static_assert(!KEPT || ALTERNATE);
-constexpr bool APART = ALTERNATE && !KEPT;  // K-blocks of B are of one group
-// Whether a K-block's least element of A meets that of those before only when its products are there. It shortens the chain that
-// a tile is where K is one K-block of 32 (32768 x 32 x 32768: 6 %).
+constexpr bool APART = ALTERNATE && !KEPT;  // each K-block of B is for one group
+// Whether a K-block's least element of A is combined with that of the K-blocks before only when its products are there. This
+// shortens the chain of dependent instructions of a tile where K is one K-block of 32 (32768 x 32 x 32768: 6 %).
 constexpr bool LEAST_APART = KEPT && HALVES == 1;
 constexpr int GROUPS = 128 / TILE_M;            // consumer warpgroups that have the same rows of a tile, or alternate
 constexpr int TURNS = ALTERNATE ? 1 : GROUPS;   // those that take turns at K-blocks
-constexpr int SHARERS = TURNS * CLUSTER;        // warps whose sums make an element of C
-// Raw tiles of a K-block of B that a producer warp has; the warps that have a K-block together, and how many such teams take
-// turns.
+constexpr int SHARERS = TURNS * CLUSTER;        // warps whose sums make up an element of C
+// PRODUCER_TILES: raw tiles of a K-block of B that a producer warp has. TEAM: warps that have a K-block together. TEAMS: how
+// many such teams take turns.
 constexpr int PRODUCER_TILES = TILE_N / 16 > PRODUCERS ? TILE_N / 16 / PRODUCERS : 1;
 constexpr int TEAM = TILE_N / 16 / PRODUCER_TILES, TEAMS = PRODUCERS / TEAM;
-static_assert(STAGES % TEAMS == 0);  // a stage is of one team: barriers tell a turn from the next one alone
+static_assert(STAGES % TEAMS == 0);  // a stage belongs to one team: a barrier tells a turn only from the next one
 constexpr int PRODUCER_SLOTS = PRODUCER_TILES + 1;  // a K-block is under way while one is split: three more were no faster
 using RawA = RawTile<MM32_A_LOAD, BLOCK_K>;
 using RawB = RawTile<MM32_B_LOAD, BLOCK_K>;
 constexpr int B_ROWS = TILE_N >= 64 && RawB::ALONG_ROWS;  // wgmma's operands along rows are 64 wide
 constexpr bool SWAPPED = MM32_SWAPPED;
 
-// Each consumer warp has two raw tiles. Its sums leave through the same memory: all at once where they meet others'; otherwise 64
-// columns at a time through the second, while the first is filled for the next tile.
+// Each consumer warp has two raw tiles. Its sums leave through the same memory: all at once where they are added to those of
+// others; otherwise 64 columns at a time through the second, while the first is filled for the next tile.
 constexpr int AT_ONCE = SHARERS > 1 || TILE_N < 64 ? TILE_N : 64;
 constexpr int A_WARP = 2 * RawA::BYTES, A_RAW = WARPS * A_WARP, B_WARP = PRODUCER_SLOTS * RawB::BYTES, B_RAW = PRODUCERS * B_WARP;
 constexpr int SUMS = SHARERS > 1 ? 0 : RawA::BYTES;  // where a warp's sums begin
 static_assert(A_WARP - SUMS >= 16 * AT_ONCE * 4);
 
-// Magnitudes that decide whether bf16x6 holds all bits of a sum. least: of the elements but zeros, twice the bits of the least,
-// less one; NONE where there are only zeros. most: of their hi numbers, as bits.
+// Magnitudes that decide whether bf16x6 holds all bits of a sum. least: twice the bits of the least element that is not zero,
+// less one; NONE where there are only zeros. most: the largest hi number, as bits.
 constexpr unsigned NONE = ~0u, INFINITE = 0x7f80;
-// `two` is 2, which the compiler does not know: multiply-adds leave the pipe free that conversions and minima are bound by.
+// `two` is 2, which the compiler does not know: it then uses multiply-adds, which leave free the pipe that limits conversions
+// and minima.
 __device__ __forceinline__ unsigned smaller(unsigned least, float x, float y, unsigned two) {
     return min(least, min(__float_as_uint(x) * two - 1, __float_as_uint(y) * two - 1));
 }
-// The largest of pairs of bf16, of either sign: as unsigned numbers those below zero are the largest.
+// The largest magnitudes in pairs of bf16, of numbers above zero and below. As unsigned numbers those below zero are the
+// largest.
 struct Most {
     unsigned above, below;
 
     __device__ __forceinline__ void meet(unsigned one, unsigned other) {
         above = larger_signed_pair(above, larger_signed_pair(one, other)), below = larger_pair(below, larger_pair(one, other));
     }
-    // The magnitude, of the whole warp.
+    // The largest magnitude in the whole warp.
     __device__ __forceinline__ unsigned of_warp() const {
         const unsigned either = larger_pair(above, below & 0x7fff7fffu);
         return __reduce_max_sync(~0u, max(either & 0xffff, either >> 16));
@@ -110,18 +110,18 @@ struct Range {
 };
 constexpr Range NOTHING{NONE, 0};
 
-// What a warp has met of a tile: of each of its rows of A the least element, of A the largest, of B both.
+// What a warp has met of a tile: the least element of each of its rows of A, the largest of A, and both of B.
 struct __align__(16) Met {
     unsigned rows[16];
     unsigned most_a, least_b, most_b, unused;
 };
 
-// The element of which `least` tells.
+// The element that `least` stands for.
 __device__ __forceinline__ float element_of(unsigned least) {
     return least == NONE ? __int_as_float(0x7f800000) : __uint_as_float((least + 1) / 2);
 }
 
-// Tiles, in 64 bits: those that share one are taken together.
+// A set of tiles, in 64 bits. Tiles that share a bit are in it together.
 struct Marks {
     unsigned words[2];
 
@@ -136,10 +136,10 @@ struct Marks {
 struct Shared {
     unsigned long long empty[STAGES];
     unsigned long long full[APART ? 2 : 1][STAGES];  // of each group's K-blocks, if those are apart
-    Range b[STAGES][TEAM];                               // of the K-block in a stage, by the warps that have split it
+    Range b[STAGES][TEAM];                           // of the K-block in a stage, from each warp that has split it
     Met met[WARPS];
-    // Tiles with sums that are NaN or Inf as they are stored; those that are to be computed again; whether such a sum's rows, and
-    // its columns, have NaN or Inf.
+    // `spoiled`: tiles with sums that are NaN or Inf as they are stored. `again`: tiles that are to be computed again.
+    // `spoiled_rows`, `spoiled_columns`: whether the rows, and the columns, of such sums have NaN or Inf.
     Marks spoiled, again;
     unsigned spoiled_rows, spoiled_columns;
 };
@@ -164,11 +164,11 @@ struct KBlocks {
     }
 };
 
-// The tiles of C of this cluster are a grid size of clusters apart, in the order of common/tile_order.cuh. KEPT, they are
-// neighbours in a column of tiles, then in another: a panel is such a column, all of whose tiles multiply the same columns of B.
-// Whole panels are a grid size of blocks apart, so that blocks are at panels of few matrices at a time, which L2 holds; what is
-// left of them is dealt out in runs of tiles. Tiles and panels are then counted from the block's first. Otherwise each tile has a
-// panel of its own. Tiles are counted in 32 bits.
+// The tiles of C that this cluster computes. Without KEPT they are a grid size of clusters apart, in the order of
+// common/tile_order.cuh, and each has a panel of its own. With KEPT, a panel is a column of tiles, which all multiply the
+// same columns of B, and a block computes neighbouring tiles of one panel, then of another. Whole panels are a grid size of
+// blocks apart, so that blocks are at panels of few matrices at a time, which L2 holds; the panels that are left are dealt
+// out in runs of tiles. Tiles and panels are then counted from the block's first. Tiles are counted in 32 bits.
 struct Tiles {
     unsigned rows, columns, begin, end, step;
     unsigned whole, rest_panel, rest_row;  // KEPT: whole panels, and where what is left begins: the panel, and the row in it
@@ -186,7 +186,7 @@ struct Tiles {
             begin = blockIdx.x / CLUSTER, end = panels * rows, step = gridDim.x / CLUSTER;
         }
     }
-    // Its matrix, first row and first column. `panel` is its own.
+    // The matrix, first row and first column of tile t, which is in panel `panel`.
     __device__ __forceinline__ int3 at(unsigned t, unsigned panel) const {
         if (KEPT) {
             int3 tile = panel_at(panel);
@@ -222,7 +222,7 @@ __device__ __forceinline__ long long offset_of(const Problem& p, const long long
     return offset;
 }
 
-// What the rows of tiles are of, and what their columns: A and B, or with SWAPPED B and A.
+// The rows of tiles are of A, and their columns of B; with SWAPPED it is the other way round.
 __device__ __forceinline__ long long rows_of(const Problem& p) { return SWAPPED ? p.n : p.m; }
 __device__ __forceinline__ long long columns_of(const Problem& p) { return SWAPPED ? p.m : p.n; }
 __device__ __forceinline__ Operand operand_of(const Problem& p, bool b, unsigned matrix) {
@@ -230,8 +230,8 @@ __device__ __forceinline__ Operand operand_of(const Problem& p, bool b, unsigned
     return {p.a.data + offset_of(p, p.a.batch, matrix), p.a.row, p.a.col, p.m};
 }
 
-// A warp of the third warpgroup: the rows of B that it has of every tile, copied, split and stored for wgmma. Copies run ahead of
-// what is split, into the next tile too.
+// What a warp of the third warpgroup does: it copies its rows of B of every tile, splits them, and stores them for wgmma.
+// Copies run ahead of what is split, into the next tile too.
 __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
     const int producer = threadIdx.x / 32 % PRODUCERS, warp = producer % TEAM, team = producer / TEAM, lane = threadIdx.x % 32;
     const unsigned empty = shared_address(shared.empty), two = in_register(2);
@@ -241,10 +241,10 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
     raw += producer * B_WARP;
     RawB b;
     const unsigned end = tiles.panels_end();
-    unsigned next = tiles.panel_of(tiles.begin);  // panel of the next copy,
-    int copied = blocks.begin, slot = 0;  // its K-block, and its slot
+    unsigned next = tiles.panel_of(tiles.begin);  // panel of the next copy
+    int copied = blocks.begin, slot = 0;          // K-block and slot of the next copy
     bool begins = true;
-    unsigned phases = 0;                  // RawB::phase of each slot, in two bits
+    unsigned phases = 0;  // RawB::phase of each slot, in two bits
     const auto move_on = [&](int k_blocks) {
 #pragma unroll
         for (int i = 0; i < k_blocks; i++)
@@ -267,9 +267,9 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
         }
         slot = slot + 1 == PRODUCER_SLOTS ? 0 : slot + 1;
     };
-    unsigned count = team;  // of K-blocks, over all tiles
-    int from = 0;           // slot
-    // Of what is split. The first round only copies.
+    unsigned count = team;  // number of the K-block that is split, over all tiles
+    int from = 0;           // the slot that it is split from
+    // Its panel and its number in the tile. The first round only copies.
     unsigned panel = tiles.panel_of(tiles.begin);
     int kb = blocks.begin;
     const auto advance = [&] {
@@ -279,7 +279,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
             const unsigned last = full;
             full = other_full, other_full = last;
         }
-        if (CLUSTER > 1) cluster_sync(), cluster_sync();  // with the consumers' two
+        if (CLUSTER > 1) cluster_sync(), cluster_sync();  // to match the consumers' two
     };
     if (team && panel < end) advance();
 #pragma unroll 1
@@ -302,8 +302,8 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
                 unsigned to = ring + stage * STAGE;
                 float x[8];
                 if (B_ROWS) {
-                    // Lanes 0 .. 7: places k .. k + 3 and those 32 further on; then the next four; then the other 8 rows. Every j
-                    // is 16 places on.
+                    // Lanes 0 .. 7 have places k .. k + 3 and those 32 further on; lanes 8 .. 15 the next four of each; lanes
+                    // 16 .. 31 the same of the other 8 rows. Every j is 16 places further on.
                     const int place = lane % 16;
                     line = k_of_place(place), on = 8 * j, piece = lane / 16;
                     const int column = (row0 % 64) / 8 + piece;
@@ -342,8 +342,8 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
     copy_wait<0>();
 }
 
-// Starts six products of 32 of K, smallest first, added to the sums. plane[q][j]: plane q of 16 of K; `b`: the descriptor of hi
-// of B.
+// Starts the six products of 32 of K, smallest first, which add up in `part`. plane[q][j]: plane q of the j-th 16 of K; `b`:
+// the descriptor of hi of B.
 __device__ __forceinline__ void multiply(float (&part)[TILE_N / 2], const unsigned (&plane)[PLANES][2][4], unsigned long long b) {
     constexpr int A[6] = {2, 1, 0, 1, 0, 0}, B[6] = {0, 1, 2, 0, 1, 0};
     wgmma_pin(part);
@@ -369,16 +369,17 @@ __device__ __forceinline__ bool all_bits(float of_a, float of_b) {
     return of_a * of_b >= 0x1p-100f && min(of_a, of_b) >= 0x1p-110f;
 }
 
-// The magnitude from which on a sum is kept, of elements of A of magnitudes from `least_a` to `most_a`, and of B from and to
-// those of `b`. bf16x6 holds all bits of a product of at least 2^-100, if both elements are at least 2^-110; of others each loses
-// less than 2^-123, and of an element of which bf16 does not hold all bits, less than 2^-133 times what it is multiplied with. A
-// row or a tile of zeros loses nothing.
+// The magnitude from which on a sum is kept, if magnitudes in A are from `least_a` to `most_a`, and in B from `b.least` to
+// `b.most`. bf16x6 holds all bits of a product of at least 2^-100, if both elements are at least 2^-110. Each other product
+// loses less than 2^-123; and an element of which bf16 does not hold all bits loses less than 2^-133 times what it is
+// multiplied with. A row or a tile of zeros loses nothing.
 __device__ __forceinline__ float least_kept(const Problem& p, unsigned least_a, unsigned most_a, const Range& b) {
     if (least_a == NONE || b.least == NONE || all_bits(element_of(least_a), element_of(b.least))) return 0.f;
     return (float)p.k * (0x1p-99f + 0x1p-109f * (__uint_as_float(most_a << 16) + __uint_as_float(b.most << 16)));
 }
 
-// The rows of a tile that a warp stores: how many, the first, and number i of them.
+// The rows of a tile that a warp stores: how many, and the first; and the row of C (with SWAPPED, the column) of row
+// `in_tile` of a tile.
 constexpr int ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS;
 __device__ __forceinline__ int first_row() {
     const int warp = threadIdx.x / 32;
@@ -388,12 +389,12 @@ __device__ __forceinline__ int row_at(const int3& tile, int in_tile) {
     return tile.y + in_tile / 16 * 16 + RawA::row_of(in_tile % 16);
 }
 
-// Adds up rows of AT_ONCE columns of a tile, from column `n0` on, of all that share it, and stores them. A warp of a
-// block alone has its own 16 rows; otherwise the rows of a tile are dealt out to the cluster's blocks and their warps.
+// Adds up AT_ONCE columns, from column `n0` on, of this warp's rows of a tile over all that share it, and stores them. A warp
+// whose sums no other shares has its own 16 rows; otherwise the rows of a tile are dealt out to the cluster's blocks and
+// their warps.
 __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n0, unsigned raw, Shared& shared) {
-    // A lane has WIDTH neighbouring columns of a row, ACROSS lanes have a row at a time, or a PARTS-th of it, and a warp STEP
-    // rows.
-    // Neighbouring lanes have neighbouring elements of a row of C: SWAPPED, those of a column here.
+    // A lane has WIDTH neighbouring columns of a row. ACROSS lanes have a row, or one of its PARTS, at a time, and a warp
+    // STEP rows. Neighbouring lanes have neighbouring elements of a row of C: with SWAPPED, of a column here.
     constexpr int WIDTH = MM32_C_VECTOR ? 4 : 1;
     constexpr int ACROSS = SWAPPED ? 32 / ROWS : AT_ONCE / WIDTH < 32 ? AT_ONCE / WIDTH : 32;
     constexpr int PARTS = AT_ONCE / WIDTH / ACROSS, STEP = 32 / ACROSS;
@@ -447,7 +448,7 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
     };
     const long long c_row = SWAPPED ? p.c.col : p.c.row, c_column = SWAPPED ? p.c.row : p.c.col;
     float* const c = p.c.data + offset_of(p, p.c.batch, tile.x) + (tile.z + n0) * c_column;
-    // The usual case: no products are that small. What NaN and Inf have spoiled is stored again below, without the epilogue.
+    // The usual case: no product is that small. What NaN and Inf have spoiled is stored again below, without the epilogue.
     if (usual && (WIDTH == 1 || columns_of(p) % WIDTH == 0)) {
         constexpr int AT_A_TIME = SWAPPED ? STEP : 8 * STEP / PARTS,
                       BATCH = ROWS < STEP ? STEP : AT_A_TIME < ROWS ? AT_A_TIME : ROWS;  // rows
@@ -508,7 +509,7 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 // Whether a warp can store its 16 rows of a tile by `store_whole`: where no other warp shares its sums.
 constexpr bool WHOLE = SHARERS == 1 && AT_ONCE == 64 && MM32_C_VECTOR && !SWAPPED;
 
-// Whether a tile exists whole and all sums of the warp are kept, whose elements of A are of magnitude `least_a` or more.
+// Whether all of a tile exists and all sums of the warp are kept; `least_a`: the least element of A that the warp has met.
 __device__ __forceinline__ bool is_whole(const Problem& p, const int3& tile, const float (&sum)[TILE_N / 2], unsigned least_a,
                                          const Range& b) {
     bool kept = tile.y + TILE_M <= p.m && tile.z + TILE_N <= p.n && least_kept(p, least_a, 0, b) == 0.f;
@@ -519,7 +520,7 @@ __device__ __forceinline__ bool is_whole(const Problem& p, const int3& tile, con
     return !__any_sync(~0u, !kept);
 }
 
-// Stores a warp's 16 rows of a tile that is_whole: a third of the instructions of `finish`.
+// Stores a warp's 16 rows of a tile that is_whole, with a third of the instructions of `finish`.
 __device__ __forceinline__ void store_whole(const Problem& p, const int3& tile, unsigned own, const float (&sum)[TILE_N / 2]) {
     const int lane = threadIdx.x % 32;
     // A lane has 4 neighbouring columns of every second row.
@@ -548,7 +549,7 @@ __device__ __forceinline__ void store_whole(const Problem& p, const int3& tile, 
 #pragma unroll
             for (int e = 0; e < 4; e++) x[e] = epilogue(x[e], bias[e]);
             float4* const place = reinterpret_cast<float4*>(to + RawA::row_of(2 * i) * c_row);
-            // Where B is kept, C is most of what moves, and leaves L2 before A and B do (16384 x 16 x 16384: 7 %).
+            // Where B is kept, C is most of the traffic: stored so, it leaves L2 before A and B do (16384 x 16 x 16384: 7 %).
             if (KEPT) __stcs(place, make_float4(x[0], x[1], x[2], x[3]));
             else *place = make_float4(x[0], x[1], x[2], x[3]);
         }
@@ -557,9 +558,9 @@ __device__ __forceinline__ void store_whole(const Problem& p, const int3& tile, 
     __syncwarp();
 }
 
-// A warp of the two warpgroups that multiply.
+// What a warp of the two warpgroups that multiply does.
 __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
-    // The compiler then knows that a warp has one group: descriptors stay uniform.
+    // The shuffle tells the compiler that a warp is in one group, so that descriptors stay uniform.
     const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const unsigned full = in_register(shared_address(shared.full) + (APART ? group * 8 * STAGES : 0)),
@@ -570,13 +571,13 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     const Tiles tiles(p);
     const int first = blocks.begin + (TURNS == 1 ? 0 : group);
     unsigned count = 0;   // of K-blocks before the tile, over all tiles of the block
-    unsigned phases = 0;  // if groups alternate: whose stages this one has used an odd number of times, in bits
+    unsigned phases = 0;  // if groups alternate: in bits, which stages this one has used an odd number of times
     unsigned next = tiles.begin;
     const auto advance = [&] { count += blocks.end - blocks.begin, next += tiles.step; };
     if (ALTERNATE && group) advance();
-    // KEPT: panels that this group has waited for. It gives back each before it waits for the next, also
-    // those of which it has no tile: barriers tell a turn from the next one alone.
-    unsigned panel = 0, panels = 0;  // that of the tile
+    // `panel`: that of the tile. `panels`, with KEPT: how many this group has waited for. It gives back each before it waits for
+    // the next, also those of which it has no tile, because a barrier tells a turn only from the next one.
+    unsigned panel = 0, panels = 0;
     const auto wait_for = [&](unsigned panel) {
 #pragma unroll 1
         for (; panels <= panel; panels++) {
@@ -606,7 +607,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     const auto begin = [&] {
         more = next < tiles.end;
         if (!more) return;
-        if (KEPT && stores && tile.y + 2 * TILE_M < (int)tiles.rows * TILE_M) {  // the group's next is of the same panel
+        if (KEPT && stores && tile.y + 2 * TILE_M < (int)tiles.rows * TILE_M) {  // the group's next is in the same panel
             tile.y += 2 * TILE_M, a.move(2 * TILE_M);
         } else {
             panel = tiles.panel_of(next), tile = tiles.at(next, panel);
@@ -693,7 +694,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
             }
             const unsigned of_a = most_a.of_warp();
             if (lane == 0) met.most_a = of_a, met.least_b = range_b.least, met.most_b = range_b.most;
-            const auto together = [] {  // all whose sums meet
+            const auto together = [] {  // waits for all whose sums meet
                 __syncwarp();
                 if (CLUSTER > 1) cluster_sync();
                 else if (SHARERS > 1) sync_at<1, CONSUMERS>();
@@ -731,8 +732,9 @@ __device__ __forceinline__ void finish_spoiled(const Problem& p, const int3& til
         const int column = tile.z + n0 + lane;
         const bool exists = column < columns_of(p);
         float* const c = p.c.data + offset_of(p, p.c.batch, tile.x) + column * c_column;
-        // A line of which some sum is finite has no NaN and no Inf; nor has any if none of its kind has.
-        unsigned rows = 0, odd_rows = 0;  // in bits: rows with such a sum in this column; rows that have no other
+        // A line with a finite sum has no NaN and no Inf; nor has any line of an operand of which none has (spoiled_rows and
+        // spoiled_columns).
+        unsigned rows = 0, odd_rows = 0;  // in bits: rows with a sum in this column that is not finite; rows with no other
         bool odd = exists && shared.spoiled_columns;
         float sum[ROWS];  // all loads are under way before the first is looked at
 #pragma unroll
@@ -750,7 +752,7 @@ __device__ __forceinline__ void finish_spoiled(const Problem& p, const int3& til
             if (!__any_sync(~0u, finite) && shared.spoiled_rows) odd_rows |= 1u << i;
         }
         if (__popc(odd_rows) > 2 && n0 == 0) {
-            // Several rows: those that begin with a NaN, all at once, each by `LANES` lanes.
+            // Several such rows: those with a NaN near their beginning are found all at once, each by LANES lanes.
             constexpr int LANES = 32 / ROWS;
             const int row = row_at(tile, first + lane % ROWS);
             bool nan = false;
@@ -775,7 +777,7 @@ __device__ __forceinline__ void finish_spoiled(const Problem& p, const int3& til
         const unsigned nan_rows = __ballot_sync(~0u, of_row == HAS_NAN);
         int of_column = FINITE;
         odd &= (rows & ~nan_rows) != 0;
-        if (__popc(__ballot_sync(~0u, odd)) > 2 && odd) {  // likewise of columns
+        if (__popc(__ballot_sync(~0u, odd)) > 2 && odd) {  // likewise for columns
             bool nan = false;
 #pragma unroll
             for (int k = 0; k < 4; k++) {
@@ -790,8 +792,8 @@ __device__ __forceinline__ void finish_spoiled(const Problem& p, const int3& til
             const int found = nonfinite_of(b.data + (column + one - lane) * b.row_stride, b.k_stride, p.k);
             if (lane == one) of_column = found;
         }
-        // Sums of a row with NaN or Inf, by lanes that have the columns; then those of a column, by lanes that have the rows, if
-        // few columns have such sums.
+        // First come the sums of rows with NaN or Inf, by lanes that have the columns; then those of columns, by lanes that
+        // have the rows, if few columns have such sums.
         const auto store = [&](int row, int in_row, int column, int in_column, float* to) {
             if (!decided(in_row, in_column)) {
                 undecided = true;
@@ -835,9 +837,9 @@ __device__ __noinline__ void finish_odd(const Problem& p, Shared& shared, unsign
         sync_at<1, CONSUMERS>();
     }
     if (!shared.again.any()) return;
-    // Of a tile the rows that this block stores, at most so many at a time that sums find registers.
+    // OWN: the rows of a tile that this block stores. HEIGHT: as many of them at a time as leave registers for the sums.
     constexpr int OWN = TILE_M / CLUSTER, HEIGHT = OWN * TILE_N / CONSUMERS > 32 ? OWN / 2 : OWN;
-    // Eight rows of a raw tile of 16 are every second one, where fragments have them in that order.
+    // Eight rows of a raw tile of 16 are every second one, if fragments have the rows in that order.
     constexpr int ROW_STEP = OWN % 16 == 0 ? 1 : RawA::row_of(1);
     static_assert(OWN % 16 == 0 || OWN == 8);
     using Tile = Again<HEIGHT, TILE_N, CONSUMERS>;

@@ -1,16 +1,17 @@
-// The early decision: whether fp16x3 is given up before anything is packed, from what mm32_scale has found. It is, if of many
-// pairs of a row of A and a column of B, that are drawn,
-// - none of the sampled places is big in both: hardly a sum has enough products for fp16x3, or it is the small elements that
-//   decide it;
-// - the accept test would probably reject: as it would if the sampled elements stood for all of a row;
-// or if many of the rows are MEAGER: mm32_fallback would have to recompute them.
-// The accept test would leave the call to bf16x6, after it was packed and half multiplied.
+// The early decision: whether to give up fp16x3 before anything is packed, by what mm32_scale has found. Many pairs of a row
+// of A and a column of B are drawn. fp16x3 is given up
+// - if too many of them have no sampled place that is big in both: hardly a sum has enough products for fp16x3, or it is the
+//   small elements that decide it;
+// - if the accept test would probably reject too many of them: as it would if the sampled elements stood for the whole row;
+// - or if too many of the rows are MEAGER: mm32_fallback would have to recompute them.
+// The accept test would leave such a call to bf16x6 too, but only after it was packed and half multiplied.
 //
-// The first block of mm32_pack, or of a multiply that packs inline, looks, and tells the others: when each of 528 blocks looked,
-// reading the stats of 512 rows and columns from L2 took them 20 us, and it takes one 7. Rows of which the sample says nothing
-// (UNSEEN) are not counted: zeros are no reason, and NaN and Inf are the fallback's.
+// Only the first block of mm32_pack, or of a multiply that packs inline, looks at the pairs, and tells the others. When each
+// of 528 blocks looked, reading the stats of 512 rows and columns from L2 took them 20 us; it takes one block 7. Rows of
+// which the sample says nothing (UNSEEN) are not counted: zeros are no reason to give up, and NaN and Inf are left to the
+// fallback.
 //
-// Where every pair must have a common place (Flags::may_be_apart) and no row has small elements, as of most data that are dense,
+// If every pair must have a common place (Flags::may_be_apart is false) and no row has small elements, as in most dense data,
 // no pair is looked at.
 #pragma once
 #include "emulated/decide.cuh"
@@ -18,15 +19,15 @@
 #include "ptx/release.cuh"
 
 constexpr int DRAWN_PAIRS = 256, MOST_APART = DRAWN_PAIRS / 16;
-// The same for pairs that would be rejected, of which the accept test lets a 128th be (MOST_PAIRS of a piece), and for meager
-// rows. If all rejected pairs are of few rows, or of few columns, these are recomputed alone instead.
+// Likewise for pairs that would be rejected, of which the accept test allows one in 128 (MOST_PAIRS of a piece), and for
+// meager rows. If all rejected pairs are in at most FEW_ROWS rows, or columns, these are recomputed alone instead.
 constexpr int DRAWS = 2, MOST_REJECTED = DRAWS * DRAWN_PAIRS / 128, MOST_MEAGER = DRAWS * DRAWN_PAIRS / 64, FEW_ROWS = 4;
 
-// A pair that is drawn: number i of `count`.
+// Pair number i of the `count` that are drawn.
 struct DrawnPair {
     long long matrix;
     unsigned row, column;
-    long long at_a, at_b;  // the row, and the column, among those of all packed matrices
+    long long at_a, at_b;  // the numbers of the row and the column among those of all packed matrices
 
     __device__ __forceinline__ DrawnPair(const Params& s, unsigned i, unsigned count) {
         const unsigned m = max((unsigned)s.p.m, 1u), n = max((unsigned)s.p.n, 1u);
@@ -36,7 +37,7 @@ struct DrawnPair {
     }
 };
 
-// A row as the accept test will probably see it: what the sample says of its small elements holds for all of it.
+// A row as the accept test will probably see it, if small elements are as frequent in the whole row as in its sample.
 __device__ __forceinline__ TestedRow estimated(const RowStats& stats, unsigned largest_at, const AcceptTest& test) {
     const Scale scale{stats.scale};
     TestedRow x = test.see(stats, largest_at);
@@ -46,17 +47,17 @@ __device__ __forceinline__ TestedRow estimated(const RowStats& stats, unsigned l
     return x;
 }
 
-// For calls with a scaled lo.
+// Whether too many drawn pairs would be rejected, or too many rows are meager. For calls with a scaled lo.
 __device__ __forceinline__ bool loses_too_much(const Params& s) {
     const AcceptTest test(s, true);
-    __shared__ unsigned rows_seen[2][8];  // a bit for each of 256 classes of rows, and of columns, of which a pair is rejected
+    __shared__ unsigned rows_seen[2][8];  // a bit for each of 256 classes of rows, and of columns, that have a rejected pair
     if (threadIdx.x < 16) rows_seen[threadIdx.x / 8][threadIdx.x % 8] = 0;
     __syncthreads();
     int rejected = 0, meager[2] = {0, 0};
 #pragma unroll 1
     for (int draw = 0; draw < DRAWS; draw++) {
         const DrawnPair pair(s, draw * DRAWN_PAIRS + threadIdx.x % DRAWN_PAIRS, DRAWS * DRAWN_PAIRS);
-        // As far as mm32_scale has written them: a prepacked operand's have counts and largest elements too.
+        // Only what mm32_scale has written is used: the stats of a prepacked operand have counts and largest elements too.
         const RowStats a = load_stats(s.stats[0] + pair.at_a), b = load_stats(s.stats[1] + pair.at_b);
         const unsigned of_a = Scale{a.scale}.flags(), of_b = Scale{b.scale}.flags();
         const TestedRow x = estimated(a, largest_at(s, 0, pair.at_a), test), y = estimated(b, largest_at(s, 1, pair.at_b), test);
@@ -79,12 +80,13 @@ __device__ __forceinline__ bool loses_too_much(const Params& s) {
     return (rejected > MOST_REJECTED && min(rows[0], rows[1]) > FEW_ROWS) || max(meager[0], meager[1]) > MOST_MEAGER;
 }
 
-// Whether anything has to be looked at.
+// Whether pairs have to be looked at.
 __device__ __forceinline__ bool may_be_hopeless(const Params& s, const Flags& flags) {
     return s.early && (flags.may_be_apart() || flags.some_small());
 }
 
-// By all threads of a block, which has at least DRAWN_PAIRS. `small`: as for `looks_hopeless`.
+// Whether the drawn pairs are a reason to give up. Called by all threads of a block, at least DRAWN_PAIRS. `small`: as for
+// `looks_hopeless`.
 __device__ __forceinline__ bool pairs_look_hopeless(const Params& s, bool small) {
     const DrawnPair pair(s, threadIdx.x % DRAWN_PAIRS, DRAWN_PAIRS);
     const RowStats *const a = s.stats[0] + pair.at_a, *const b = s.stats[1] + pair.at_b;
@@ -95,8 +97,9 @@ __device__ __forceinline__ bool pairs_look_hopeless(const Params& s, bool small)
     return __syncthreads_count(threadIdx.x < DRAWN_PAIRS && common == 0 && seen) > MOST_APART || (small && loses_too_much(s));
 }
 
-// Whether the call is left to bf16x6; the same in all blocks, which wait for the first one. That one is never behind them: blocks
-// start in order. By all threads. `small`: whether a row has small elements, in a call with a scaled lo.
+// Whether the call is left to bf16x6. All blocks get the same answer, because they wait for the first one. That one is never
+// behind them: blocks start in order. Called by all threads. `small`: whether a row has small elements, in a call with a
+// scaled lo.
 __device__ __forceinline__ bool looks_hopeless(const Params& s, bool small) {
     enum : unsigned { UNKNOWN, GOES_ON, HOPELESS };
     Decision& decision = *s.decision;

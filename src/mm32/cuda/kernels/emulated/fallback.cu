@@ -1,11 +1,12 @@
 // fallback: recomputes by IEEE fp32 FMAs what the tensor cores cannot keep (emulated/panels.cuh). The last launch of an emulated
 // product; it returns at once if all groups of rows were accepted.
 //
-// - Rows of A and columns of B with NaN, Inf or an element out of range, and those that are steep: these rows and columns of C
-//   alone, if the decision lists all of them. If there are more, the same tile by tile, as long as a tile has few of them.
-// - Pairs of a row and a column that are not accepted for another reason: if a tile has few of them, these elements of C alone,
-//   otherwise the whole tile.
-// - Everything, if the decision's tier is FMA; a tile only until all of its sums are NaN.
+// - For rows of A and columns of B with NaN, Inf, an element out of range or too few elements that are not small, for those
+//   that are steep, and for outliers if they are few: these rows and columns of C alone, if the decision lists all of them. If
+//   there are more, the same is done tile by tile, as long as a tile has few of them.
+// - For pairs of a row and a column that are not accepted for another reason: these elements of C alone, if a tile has few of
+//   them, otherwise the whole tile.
+// - Everything, if the decision's tier is FMA; each tile only until all of its sums are NaN.
 //
 // Launch: any number of blocks (grid-stride loop over slices of tiles); in clusters, whose blocks share K of the listed rows and
 // columns, from sm_90 on. Threads, dynamic shared memory, registers, constants and what bounds it are those of fma/simt.cuh; the
@@ -17,14 +18,15 @@
 
 // Neighbouring columns of a tile that are tested as one, before they are tested one by one.
 constexpr int AS_ONE = 8, ALL_AS_ONE = TILE_N / AS_ONE;
-constexpr int AT_ONCE_IN_DOUBT = 2048;  // pairs
-// What find_repair keeps where the ring is: rows and columns, columns as one, pairs that are in doubt, and those that the samples
-// reject.
+constexpr int AT_ONCE_IN_DOUBT = 2048;  // pairs in doubt that are tested before those that the samples reject are looked up
+// What find_repair keeps in the memory of the ring: rows and columns, columns as one, pairs that are in doubt, and those that
+// the samples reject.
 static_assert(sizeof(TestedRow) * (TILE_M + TILE_N + ALL_AS_ONE) + 2 * (TILE_M * TILE_N + AT_ONCE_IN_DOUBT) <=
               4 * STAGES * TILE_K * (TILE_M + TILE_N + 2 * PAD));
 
-// How many calls had their result from fp16x3, fp16x3 with a scaled lo, bf16x6, FMAs; of all but the last, how many had tiles
-// recomputed, and how many rows, columns or single elements; and how many had it from fp16.
+// How many calls had their result from fp16x3 [0], fp16x3 with a scaled lo [1], bf16x6 [2], FMAs [3]; of all but the calls by
+// FMAs, how many had tiles recomputed [4], and how many rows, columns or single elements [5]; and how many had their result
+// from fp16 [6].
 extern "C" {
 __device__ unsigned long long mm32_tier_calls[7];
 }
@@ -37,24 +39,25 @@ __device__ __forceinline__ void count_recomputed(const Params& s, unsigned bit) 
     if ((atomicOr(&s.decision->recomputed, 1u << bit) >> bit & 1) == 0) atomicAdd(&mm32_tier_calls[4 + bit], 1ull);
 }
 
-constexpr int MOST_ALONE = 8;  // rows, and columns, of a tile, where they are not listed; with more the whole tile is recomputed
+// The most rows, and columns, of a tile that are recomputed alone if they are not listed; with more, the whole tile is.
+constexpr int MOST_ALONE = 8;
 constexpr int MOST_PAIRS = 128;  // the same for pairs
-constexpr int MOST_SHARES = 16;  // blocks that share the pairs of a tile
+constexpr int MOST_SHARES = 16;  // the most blocks that share the pairs of a tile
 
 // What a tile needs. All threads of a block find the same.
 struct Repair {
     unsigned rows_alone, columns_alone;  // how many
     long long row[MOST_ALONE], column[MOST_ALONE];
     unsigned char row_alone[TILE_M], column_alone[TILE_N];
-    unsigned rows_small, columns_small;  // that are not alone and have small elements
+    unsigned rows_small, columns_small;  // how many are not alone and have small elements
     unsigned char row_small[TILE_M], column_small[TILE_N];
-    unsigned in_doubt,
-        rejected;  // how many are neither accepted together with others nor large; how many of these the samples reject
-    unsigned pairs, own;  // how many; and how many of them are the block's share, which are listed
+    // How many pairs are neither accepted together with others nor large; how many of these the samples reject.
+    unsigned in_doubt, rejected;
+    unsigned pairs, own;  // how many have to be recomputed; and how many of them are the block's share, which are listed
     short pair[MOST_PAIRS][2];
     GroupStats worst[2];  // of the rows and of the columns that are not alone
 };
-enum { NOTHING, SOME, WHOLE };  // rows, columns and pairs; or all of it
+enum { NOTHING, SOME, WHOLE };  // SOME: rows, columns and pairs; WHOLE: all of the tile
 
 // Looks at one row of A, or column of B, of a tile: number i.
 template <int SIZE>
@@ -74,20 +77,20 @@ __device__ __forceinline__ void look_at(int i, const RowStats* stats, const unsi
     }
 }
 
-// Whether a sum by bf16x6, `c`, is so large that what its small elements may have lost is nothing beside it: |C| is no more than
-// |A||B|. Only where C is the sum and has no epilogue.
+// Whether `c`, a sum by bf16x6, is so large that what its small elements may have lost is nothing beside it, because |A||B|
+// is at least |C|. Only where C is the sum and has no epilogue.
 __device__ __forceinline__ bool is_large(const AcceptTest& test, float c, const TestedRow& x, const TestedRow& y) {
     return (x.small * y.largest + y.small * x.largest) * test.loss <= ALLOWED / 2 * (fabsf(c) * x.scale * y.scale);
 }
 
-// As if one column had the worst of `count` neighbours: a row that is accepted with it is accepted with each of them. Columns of
+// One column with the worst of `count` neighbours: a row that is accepted with it is accepted with each of them. Columns of
 // zeros and those that are alone do not count.
 __device__ __forceinline__ TestedRow worst_of(const TestedRow* columns, const unsigned char* alone, int count) {
     TestedRow worst{{{~0ull, ~0ull}, {~0ull, ~0ull}}, 0.f, 0.f, 0, ~0u, NOWHERE, 1.f};
     for (int j = 0; j < count; j++) {
         const TestedRow& x = columns[j];
         if (alone[j] || x.regular == ~0u) continue;
-        worst.level = worst.regular == ~0u ? x.level : min(worst.level, x.level);  // of the first one there is no other
+        worst.level = worst.regular == ~0u ? x.level : min(worst.level, x.level);  // the first one has none before it
         worst.largest = fmaxf(worst.largest, x.largest), worst.small = fmaxf(worst.small, x.small);
         worst.regular = min(worst.regular, x.regular);
 #pragma unroll
@@ -96,9 +99,9 @@ __device__ __forceinline__ TestedRow worst_of(const TestedRow* columns, const un
     return worst;
 }
 
-// `listed`: rows and columns that are alone have been recomputed already. `by_size`: see is_large. `share` of `shares`: what this
-// block has of the pairs. `tested`: memory for those of A, then those of B. `tile` and `test` are copies: what is behind a
-// reference is read from memory again after each store.
+// Finds what a tile needs. `listed`: rows and columns that are alone have been recomputed already. `by_size`: see is_large.
+// `share` of `shares`: this block's part of the pairs. `tested`: memory for the rows of A, then the columns of B. `tile` and
+// `test` are copies, because what is behind a reference is read from memory again after each store.
 __device__ __noinline__ int find_repair(const Params& s, const Tile tile, const AcceptTest test, bool all_pairs, bool listed,
                                            bool by_size, int share, int shares, TestedRow* tested, Repair& repair) {
     static_assert(TILE_M <= 256 && TILE_N <= 256);
@@ -152,13 +155,13 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile tile, const 
                 const bool of_row = i < of_rows;
                 const int row = of_row ? repair.row_small[i / columns] : (i - of_rows) % rows;
                 const int column = of_row ? i % columns : repair.column_small[(i - of_rows) / rows];
-                // A row that has small elements is tried as one that has.
+                // A pair whose row and column both have small elements is tried once, with those of its row.
                 if (!(of_row || a[row].small == 0.f) || !rejected(row, column)) continue;
                 if (by_size && is_large(test, sum_at(row, column), a[row], b[column])) continue;
                 if (PLANES != 2 || !test.accept(a[row], b[column], term(row, column))) keep(row, column);
             }
         } else {
-            // Most pairs are accepted together with others, or large. What is left is shared out evenly.
+            // Most pairs are accepted together with others, or large. What is left is shared out evenly among the threads.
             TestedRow* const as_one = b + TILE_N;
             unsigned short* const in_doubt = reinterpret_cast<unsigned short*>(as_one + ALL_AS_ONE);
             static_assert(TILE_M <= 256 && TILE_N <= 256);
@@ -241,23 +244,23 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile tile, const 
     return (!listed && repair.rows_alone + repair.columns_alone) || repair.pairs ? SOME : NOTHING;
 }
 
-// Rows of C, or columns, that are recomputed together, for WIDTH neighbouring places along them at a time: PER for each of OTHERS
-// threads. LANES threads share K.
+// At most TOGETHER rows, or columns, of C are recomputed together, at WIDTH neighbouring places along them at a time: PER for
+// each of OTHERS threads. LANES threads share K.
 constexpr int TOGETHER = 8, OTHERS = 8, PER = 4, WIDTH = OTHERS * PER, LANES = THREADS / OTHERS;
 static_assert(MOST_ALONE <= TOGETHER && LANES == 16);
 
-// The lines of one matrix of operand `side`, `count` of them, up to COUNT, times WIDTH rows of the other operand from `first` on,
-// which is loaded as LOAD says (fma/simt.cuh). Of columns, the elements in rows that are alone are left out, so that each element
-// has one order of sums. `memory`: that of the ring. A thread asks for all of its part of a chunk of the other operand at once,
-// 16 bytes a load if they are aligned: what bounds this are instructions, so few bytes a load took three times as long. The
-// lines' part of the chunk goes through shared memory. A sum over K is that of the sums of its parts, one for each block of a
-// cluster. `by_cluster`: a block has its own part, and all of them call this together; otherwise it has all parts, and adds them
-// in the same order, for the same bits.
+// Multiplies `count` lines of one matrix of operand `side`, up to COUNT, by WIDTH rows of the other operand from `first` on,
+// which is loaded as LOAD says (fma/simt.cuh). Of columns, the elements in rows that are alone are left out, so that each
+// element has one order of sums. `memory`: that of the ring. A thread issues the loads of all of its part of a chunk of the
+// other operand at once, 16 bytes each if they are aligned: instructions are the bound here, and loads of few bytes took
+// three times as long. The lines' part of the chunk goes through shared memory. A sum over K is that of the sums of its
+// parts, one for each block of a cluster. `by_cluster`: each block computes its own part, and all of them call this together;
+// otherwise a block computes all parts, and adds them in the same order, for the same bits.
 template <int COUNT, int LOAD>
 __device__ __noinline__ void recompute_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
                                                 long long first, const AcceptTest& test, float* memory, bool by_cluster) {
     constexpr bool ALONG_K = LOAD >= 2, VECTOR = LOAD % 2 == 0;
-    // Of K, or along K of four rows, a thread loads fours: LOADS of them in a chunk.
+    // A thread loads fours: four neighbours along K, or one place of K of four rows. There are LOADS of them in a chunk.
     constexpr int CHUNK_K = 256, LOADS = CHUNK_K * PER / LANES / 4, OWN = CHUNK_K / THREADS,
                   OUTS = (COUNT * WIDTH + THREADS - 1) / THREADS;
     constexpr int FOURS = CHUNK_K / 4 + 1, LANE_STEP = LANES + 1;  // padded, so that threads meet different banks
@@ -271,7 +274,7 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
     const auto place_of = [&](int c) { return LOAD == 0 ? other * PER + c : other + c * OTHERS; };
     // A thread has four neighbouring places along K, whatever the loads, and those 4 * LANES further on.
     const auto k_of = [&](int i) { return 4 * lane + i / 4 * 4 * LANES + i % 4; };
-    // Where the lines' elements k are: two, or four of eight.
+    // Where the lines' elements at place k are: both, or four of eight (`four`: the first or the second four).
     const auto in_memory = [](int k, int four) {
         return COUNT == 8 ? 4 * ((k % 4 * 2 + four) * FOURS + k / 4) : 2 * (k % 4 * FOURS + k / 4);
     };
@@ -317,7 +320,8 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
             if (ALONG_K)
 #pragma unroll
                 for (int c = 0; c < PER; c++) of_y[c] += CHUNK_K;
-            // All of these loads too before the first is used: one after another, they were most of what a chunk takes.
+            // All of these loads, too, are issued before the first is used: one after another, they took most of a chunk's
+            // time.
             float of_k[OWN][COUNT];
 #pragma unroll
             for (int j = 0; j < OWN; j++)
@@ -340,7 +344,7 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
                 }
             }
             __syncthreads();
-            // The places of K that a thread has: of each, the lines' elements times those of PER places.
+            // For each of the thread's places of K: the lines' elements times those of PER rows of the other operand.
             constexpr int PLACES = CHUNK_K / LANES;
 #pragma unroll
             for (int i_k = 0; i_k < PLACES; i_k++) {
@@ -438,7 +442,8 @@ __device__ __forceinline__ void recompute_some_lines(const Params& s, int side, 
 // The rows, or columns, that the decision lists, as units: up to TOGETHER of them times WIDTH places along them.
 struct ListedLines {
     int count, together;
-    bool one;  // they are of an operand that the whole batch has, so lines of all of the batch; else each has a matrix of its own
+    // Whether the whole batch shares the operand, so that they are lines of all of the batch; otherwise each has its own matrix.
+    bool one;
     long long slices, copies, units;
 
     __device__ __forceinline__ ListedLines(const Params& s, int side) {
@@ -449,7 +454,7 @@ struct ListedLines {
     }
 };
 
-// All of them. `lines` and `of_matrix` are shared memory.
+// Recomputes all of them. `lines` and `of_matrix` are shared memory.
 __device__ __forceinline__ void recompute_listed(const Params& s, int list, const AcceptTest& test, long long (&lines)[TOGETHER],
                                                  long long& of_matrix, float* memory) {
     const Problem& p = s.p;
@@ -469,7 +474,7 @@ __device__ __forceinline__ void recompute_listed(const Params& s, int list, cons
     }
 }
 
-// The rows and columns of a tile that are alone: slice `slice` of SLICES.
+// Recomputes the rows and columns of a tile that are alone: slice `slice` of SLICES.
 constexpr int SLICES = TILE_N / WIDTH;
 __device__ __forceinline__ void recompute_alone(const Params& s, const Tile& tile, int slice, const Repair& repair,
                                                 const AcceptTest& test, float* memory) {
@@ -481,7 +486,7 @@ __device__ __forceinline__ void recompute_alone(const Params& s, const Tile& til
         recompute_some_lines(s, 1, tile.matrix, repair.column, (int)repair.columns_alone, m, test, memory);
 }
 
-// The same where lines are listed, after all of a tile has been recomputed: so that its elements have their own order of sums
+// The same for listed lines, after all of their tile has been recomputed, so that their elements have their own order of sums
 // again.
 __device__ __forceinline__ void recompute_alone_again(const Params& s, const Tile& tile, Repair& repair, const AcceptTest& test,
                                                       float* memory) {
@@ -498,8 +503,8 @@ __device__ __forceinline__ void recompute_alone_again(const Params& s, const Til
     }
 }
 
-constexpr int AT_ONCE =
-    8;  // pairs that a block recomputes together; its threads share K. `memory`: a float for each thread and pair
+// A block recomputes AT_ONCE pairs together; its threads share K. `memory`: a float for each thread and pair.
+constexpr int AT_ONCE = 8;
 __device__ __noinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair, float* memory) {
     constexpr int WARPS = THREADS / 32;
     static_assert(WARPS == 4);
@@ -539,7 +544,7 @@ __device__ __noinline__ void recompute_pairs(const Params& s, const Tile& tile, 
     }
 }
 
-// All of a tile. Not inlined: what is alive around it would cost it registers.
+// Recomputes all of a tile. Not inlined: what is alive around it would cost it registers.
 __device__ __noinline__ void recompute_tile(const Params& s, const Tile& tile, float* ring) {
     multiply_tile<true>(s.p, tile, {0, s.p.k, pointers_of(s.p, tile.matrix).c, s.p.c.row, s.p.c.col}, ring);
 }
@@ -565,8 +570,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
     AcceptTest test(s, s.decision->scaled_lo);
     const unsigned has_alone = s.decision->few_outliers ? 3 : 1;  // bits of GroupStats::alone
     if (has_alone == 3) test.flags_alone |= OUTLIER;
-    // Of bf16x6 pairs are tested only if there were tiny elements, and then for one place at which both are big: next to that,
-    // what is lost of a tiny element is nothing.
+    // With bf16x6, pairs are tested only if there were tiny elements, and then for one place at which both are big: beside
+    // that, what is lost of a tiny element is nothing.
     const bool all_pairs = tier == FIRST_TIER || s.decision->tiny;
     if (tier == BF16X6) test.limit = LARGEST_BF16X6, test.loss = 0x1p-100f, test.required = 0;
     const long long tiles = tiles_of<TILE_M, TILE_N>(s.p);

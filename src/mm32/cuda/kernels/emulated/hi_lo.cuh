@@ -1,12 +1,12 @@
-// From fp32 to the packed form of emulated/panels.cuh, element by element, and the statistics of a row that are collected on the
+// Converts fp32 to the packed form of emulated/panels.cuh, element by element, and collects the statistics of rows on the
 // way. Used by mm32_pack, and by mm32_tensorcore where it packs inline.
 #pragma once
 #include "emulated/panels.cuh"
 #include "ptx/half_pairs.cuh"
 
 // Splits two scaled elements into their planes, each a pair of 16-bit numbers. `lo_factor` is 2^LO_SHIFT for a scaled lo,
-// otherwise 1. `zero` is a 0 that the compiler does not know: it then takes the two hi numbers from the one register in which
-// they leave. Otherwise it may keep each in a register of its own, which spilled where registers are short.
+// otherwise 1. `zero` is a 0 that the compiler does not know: it then takes the two hi numbers from the one register that
+// holds their pair. Otherwise it may keep each in a register of its own, which spilled where registers are short.
 __device__ __forceinline__ void split(float x, float y, unsigned (&plane)[PLANES], float lo_factor, unsigned zero = 0) {
     if constexpr (PLANES == 3) {
 #pragma unroll
@@ -26,8 +26,8 @@ __device__ __forceinline__ void split(float x, float y, unsigned (&plane)[PLANES
 
 __device__ __forceinline__ constexpr float lo_factor(bool scaled_lo) { return scaled_lo ? (float)(1 << LO_SHIFT) : 1.f; }
 
-// What is observed of a row is observed of its hi numbers, two at a time, in a register: the magnitudes of 16-bit numbers order
-// as their bits do, with NaN above all.
+// A row is observed through its hi numbers, two at a time in one register: the magnitudes of 16-bit numbers order as their
+// bits do, with NaN above all.
 constexpr unsigned INFINITE_HI = PLANES == 3 ? 0x7f80 : 0x7c00;
 __device__ __forceinline__ unsigned magnitudes(unsigned pair) { return pair & 0x7fff7fffu; }
 __device__ __forceinline__ unsigned larger(unsigned a, unsigned b) {  // NaN if either is NaN
@@ -36,8 +36,8 @@ __device__ __forceinline__ unsigned larger(unsigned a, unsigned b) {  // NaN if 
 __device__ __forceinline__ unsigned smaller(unsigned a, unsigned b) {
     return smaller_numbers<PLANES == 3>(a, b);
 }
-// A hi number below this is small. The last place of lo (of hi, with one product) is then more than 2^-22 (2^-11) of the element.
-// Of bf16x6: what is too small for it, SMALLEST_BF16X6.
+// A hi number below small_hi is small: the last place of lo (of hi, with one product) is then more than 2^-22 (2^-11) of the
+// element. For bf16x6, it is an element that is too small for it, SMALLEST_BF16X6.
 constexpr int SMALLEST_EXPONENT = -50;
 static_assert(SMALLEST_BF16X6 == 1.f / (1ll << -SMALLEST_EXPONENT));
 __device__ __forceinline__ constexpr unsigned small_hi(bool scaled_lo) {
@@ -56,22 +56,23 @@ __device__ __forceinline__ bool needs_a_look(unsigned most, unsigned least, bool
     return any_beyond<PLANES == 3>(most, least, small_hi(scaled_lo) * 0x10001u, INFINITE_HI * 0x10001u);
 }
 
-// Raises a row's largest magnitude. Looked at first, because many atomic operations on one address are slow (all NaN: 200 us).
+// Raises a row's largest magnitude. It reads the old one first, because many atomic operations on one address are slow (all
+// NaN: 200 us).
 __device__ __forceinline__ void raise(unsigned* largest, float x) {
     const unsigned magnitude = __float_as_uint(x) & 0x7fffffffu;
     if (__ldcg(largest) < magnitude) atomicMax(largest, magnitude);
 }
 
-// Looks at one element, x unscaled: `hi` is its hi number, in the low half. Small elements and zeros change the counts. Of one
-// that is out of hi's range, the largest magnitude is recorded at once, if there is anywhere to record it.
+// Looks at one element: x is unscaled, and the low half of `hi` is its hi number. Small elements and zeros change the counts.
+// If hi is out of range, the largest magnitude is recorded at once, if there is anywhere to record it (`largest`).
 __device__ __forceinline__ void look_at(unsigned hi, float x, float scale, bool scaled_lo, unsigned& counts, unsigned* largest) {
     hi &= 0x7fff;
     if (hi < small_hi(scaled_lo)) counts += (x != 0.f) - REGULAR;
     if (hi >= INFINITE_HI && largest) raise(largest, x * scale);
 }
 
-// Observes 2 * PAIRS elements of a row, of which `pair` are the hi numbers and x the unscaled elements, every STEP-th: an
-// instruction and a half each, as long as no element has to be looked at.
+// Observes 2 * PAIRS elements of a row: their hi numbers are in `pair`, and the unscaled elements are every STEP-th of x. It
+// takes an instruction and a half for each, as long as no element has to be looked at.
 template <int PAIRS, int STEP = 1>
 __device__ __forceinline__ void observe(Observed& observed, const unsigned (&pair)[PAIRS][PLANES], const float* x, float scale,
                                         bool scaled_lo, unsigned* largest) {
@@ -92,7 +93,7 @@ __device__ __forceinline__ void observe(Observed& observed, const unsigned (&pai
 // Adds what was observed of a part of a row to the row's stats; `largest` is the bits of a magnitude, 0 if it was recorded
 // before.
 __device__ __forceinline__ void record(RowStats& stats, unsigned largest, unsigned small, unsigned regular) {
-    if (PLANES == 3 && small) largest = 0x7f800000u;  // not for bf16x6
+    if (PLANES == 3 && small) largest = 0x7f800000u;  // the row is not for bf16x6
     if (PLANES != 3 && (small | regular)) atomicAdd(&stats.counts, (unsigned long long)regular << 32 | small);
     atomicMax(&stats.largest, largest);
 }
@@ -102,20 +103,20 @@ __device__ __forceinline__ unsigned widened(unsigned hi) {
     return PLANES == 3 ? hi << 16 : fp16_widened(hi);
 }
 
-// The same of largest hi numbers, two in a word. What is out of hi's range was recorded before.
+// The same, from the largest hi numbers, two in a word. What is out of hi's range was recorded before.
 __device__ __forceinline__ void record_hi(RowStats& stats, unsigned largest_pair, unsigned small, unsigned regular) {
     const unsigned hi = max(largest_pair & 0xffff, largest_pair >> 16);
     record(stats, hi < INFINITE_HI ? widened(hi) : 0, small, regular);
 }
 
-// The same of bf16x6 as the lower tier of a call that was left to it early. Elements that are too small for it are counted as
-// small, and do not make the row one with an Inf.
+// The same for bf16x6 as the lower tier of a call that was left to it early. Elements that are too small for it are counted
+// as small, and do not make the row one with an Inf.
 __device__ __forceinline__ void record_after_early(RowStats& stats, unsigned largest_pair, unsigned small) {
     if (small) atomicAdd(&stats.counts, (unsigned long long)small);
     atomicMax(&stats.largest, max(largest_pair & 0xffff, largest_pair >> 16) << 16);
 }
 
-// The same of a largest element, which is rounded as hi is where that is finite.
+// The same, from the largest element. It is rounded as hi is, if hi is finite.
 __device__ __forceinline__ void record_exact(RowStats& stats, float largest, unsigned small, unsigned regular) {
     const unsigned hi = fp16_pair(largest, largest) & 0x7fff;
     record(stats, hi < INFINITE_HI ? widened(hi) : __float_as_uint(largest) & 0x7fffffffu, small, regular);

@@ -33,23 +33,23 @@ struct InlinePacker {
     static constexpr bool ALONG_ROWS = LOAD < 2, VECTOR = LOAD % 2 == 0;
     static constexpr int PASSES = ROWS / 16;  // in a K-block
     static constexpr int BLOCKS_AHEAD = AHEAD / PASSES;
-    static constexpr int OWN = ALONG_ROWS ? 4 : PASSES;  // the rows of which a thread has elements
+    static constexpr int OWN = ALONG_ROWS ? 4 : PASSES;  // how many rows a thread has elements of
     static constexpr int GROUPS = ROWS / 4;              // ALONG_ROWS: threads along rows
     static constexpr int STEP = 128 / GROUPS;            // ALONG_ROWS: places of K that the warpgroup has in one half of a pass
-    // The least number whose hi is not small: half of hi's last place less (small_hi).
+    // The least number whose hi is not small: small_hi, less half of hi's last place below it.
     static constexpr float SMALL = PLANES == 2 && !SCALED_LO ? 0x1p-3f - 0x1p-15f : 0x1p-14f - 0x1p-25f;
     static_assert(AHEAD % PASSES == 0);
 
     const char* from;             // the thread's first place of K, in row 0 of the tile (VECTOR and ALONG_ROWS: in its first row)
-    unsigned row_bytes, k_bytes;  // strides. A plan sends no operand here of which a tile spans 2^32 bytes
+    unsigned row_bytes, k_bytes;  // strides. Plans come here only where a tile spans less than 2^32 bytes
     int row, k, last_row, depth;  // the thread's first row and place of K; the tile's last row; K
     unsigned to;                  // where the thread's first element goes in a plane
     unsigned scales[OWN / 4];     // of the thread's rows, powers of two: their biased exponents, a byte each
     float largest[OWN];
     unsigned counts[OWN];  // as in Observed; a plan shares K so that 16 bits suffice
-    float next[8];            // the next pass, loaded before the one before it is split
-    unsigned zero;            // see split
-    unsigned queue;           // slot 0 of the thread: 16 bytes for each half, 4096 apart. Slots are 8192 apart
+    float next[8];         // the next pass, loaded before this one is split
+    unsigned zero;         // see split
+    unsigned queue;        // slot 0 of the thread: 16 bytes for each half, 4096 apart. Slots are 8192 apart
 
     __device__ __forceinline__ InlinePacker(unsigned queues) : queue(queues + threadIdx.x % 256 * 16) {
         const int t = threadIdx.x % 128;
@@ -131,8 +131,9 @@ struct InlinePacker {
                          : "memory");
     }
 
-    // Scales and splits a pass and stores it in the ring. With OBSERVE it collects the stats of its rows, by five instructions an
-    // element and without branches: an operand of which half is zeros takes no longer, and nothing has to be kept for later.
+    // Scales and splits a pass and stores it in the ring. With OBSERVE it collects the stats of its rows, by five
+    // instructions an element and without branches: an operand that is half zeros takes no longer, and nothing has to be kept
+    // for later.
     template <bool OBSERVE>
     __device__ __forceinline__ void store(float (&x)[8], int pass_index, unsigned plane) {
 #pragma unroll
@@ -199,7 +200,7 @@ struct InlinePacker {
             copy_wait<AHEAD - 2>();
             load_slot(next, pass_index + 1 < PASSES ? slots + 8192 * (pass_index + 1) : next_slots);
             store<OBSERVE>(x, pass_index, plane);
-            // Never so. Without a branch the compiler mixes the passes, and spills up to 2 KB.
+            // Never true. Without a branch the compiler mixes the passes, and spills up to 2 KB.
             if (OBSERVE && !VECTOR && opaque(row_bytes) == ~0u) continue;
             load(slots + 8192 * pass_index, block, left, pass_index);
         }
@@ -274,7 +275,8 @@ __device__ __forceinline__ void pack_tiles_as(const Params& s, unsigned ring, un
         const int packed = packed_matrix(s, SIDE, tile.matrix);
         RowStats* const stats = s.stats[SIDE] + packed * (SIDE ? s.p.n : s.p.m) + row0;
         packer.load_scales(stats);
-        // The tiles that have these rows: one for each tile column (B: tile row) of C, in all of a batch that shares the operand.
+        // How many tiles have these rows: one for each tile column (B: tile row) of C, in all of a batch that shares the
+        // operand.
         const int across = SIDE ? tile.m0 / TILE_M : tile.n0 / TILE_N;
         const int crossing = SIDE ? (int)ceil_div(s.p.m, TILE_M) : (int)ceil_div(s.p.n, TILE_N);
         const bool shared = s.matrices[SIDE] == 1;
@@ -318,7 +320,7 @@ __device__ __forceinline__ void decide_if_last(const Params& s, bool scaled_lo, 
     asm volatile("bar.sync 5, 256;" ::: "memory");
     if (finished != gridDim.x - 1) return;
     __threadfence();
-    // opaque: or it would be computed early, where registers are short
+    // opaque: otherwise it would be computed early, where registers are short
     decide<256, MM32_LOWER_TIER, true, false>(s, opaque((int)threadIdx.x % 256), scaled_lo, d);
 }
 #endif

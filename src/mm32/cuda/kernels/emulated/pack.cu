@@ -1,11 +1,11 @@
 // pack: operands of any strides -> packed panels (emulated/panels.cuh), in two kernels.
 //
-// mm32_scale samples every row and chooses its exponent. In clusters (from sm_90 on) the blocks of one have the same rows: all of
-// them sample, each reads a part of K of the rows that are read whole, and the first writes what was found.
-//   Launch: any number of blocks of 256 or 512 threads (grid-stride loop over groups of 32 rows, all of A and then all of B). 256
-//   of them sample; all of them read rows whole, if there are such rows. 11 KB of shared memory. Bound by the latency of the
-//   samples, which are loaded together; where rows are read whole, by memory. 64 registers: two blocks of mm32_pack then fit
-//   beside one of 512 threads.
+// mm32_scale samples every row and chooses its exponent. In clusters (from sm_90 on) all blocks of a cluster have the same
+// rows: all of them sample, each reads its part of K of the rows that are read whole, and the first writes what was found.
+//   Launch: any number of blocks of 256 or 512 threads (grid-stride loop over groups of 32 rows, all of A and then all of B).
+//   256 of a block's threads sample; all of them read rows whole, if there are such rows. 11 KB of shared memory. Bound by
+//   the latency of the samples, which are loaded together; where rows are read whole, by memory. 64 registers: two blocks of
+//   mm32_pack then fit beside one of 512 threads.
 //
 // mm32_pack reads each element once, scales it, splits it, and writes whole 128-byte lines. It collects the stats of each row,
 // and the block that finishes last runs the accept test on them.
@@ -36,21 +36,22 @@ constexpr bool A_PREPACKED = MM32_A_LOAD == PREPACKED, B_PREPACKED = MM32_B_LOAD
 constexpr int SHIFTED = 4;  // stands for loads 4 and 5, which have one piece of code
 constexpr int A_LOAD = MM32_A_LOAD == 5 ? SHIFTED : MM32_A_LOAD, B_LOAD = MM32_B_LOAD == 5 ? SHIFTED : MM32_B_LOAD;
 template <int LOAD>
-constexpr bool IS_ALONG_K = LOAD >= 2 && LOAD != 4;  // of what is prepacked no row is read
+constexpr bool IS_ALONG_K = LOAD >= 2 && LOAD != 4;  // PREPACKED counts as along K, but no row of it is read
 
-// Where run `i` of the sample begins. Along a contiguous K, a run is two 32-byte sectors. The first is at K = 0 and the last at
-// the end: operands that grow or decay along K are largest there.
+// Where run `i` of the sample begins. Along a contiguous K, a run is two 32-byte sectors. The first run is at K = 0 and the
+// last at the end: operands that grow or decay along K are largest there.
 __device__ __forceinline__ int run_begin(int i, int depth) {
     return depth <= SAMPLES ? i * RUN : i * ((depth - RUN) / 7) / RUN * RUN;
 }
 
-// What each of 8 warps looks at besides the sample of a group of 32 rows: so many places along K, others for each warp of all
-// groups. Of a column that is large in many rows, some warp then sees an element. Where K is contiguous, a warp looks at one row,
-// else at all of them, so that neighbouring lanes read neighbours in memory.
+// What each of 8 warps looks at besides the sample of a group of 32 rows: this many places along K, different ones for each
+// warp of all groups. So some warp sees an element of a column that is large in many rows. Where K is contiguous, a warp
+// looks at ALONG_K places of one row, otherwise at ALONG_ROWS places of all rows, so that neighbouring lanes read neighbours
+// in memory.
 constexpr int ALONG_ROWS = 8, ALONG_K = 128;
 template <int LOAD>
 constexpr int FURTHER = IS_ALONG_K<LOAD> ? ALONG_K / 32 : ALONG_ROWS;  // elements of a thread
-// The row, of a group of so many, that a lane looks at; `part`: which of all groups' warps it is.
+// The row that a lane looks at, in a group of `rows` rows. `part`: the number of the warp among those of all groups.
 template <int LOAD>
 __device__ __forceinline__ int further_row(int part, int rows) {
     return min(IS_ALONG_K<LOAD> ? part % 32 : (int)threadIdx.x % 32, rows - 1);
@@ -71,15 +72,16 @@ __device__ __forceinline__ void load_further(const Operand& x, int row0, int par
     }
 }
 
-// The largest finite magnitude of a row so far, and where along K it is, as one number: the largest is that of the largest
-// magnitude, and of several such the first.
+// A finite magnitude and where along K it is, as one number. The largest such number has the largest magnitude and, of equal
+// magnitudes, the first place.
 __device__ __forceinline__ unsigned long long at_place(float size, int k) {
     return (unsigned long long)__float_as_uint(size) << 32 | ~(unsigned)k;
 }
 __device__ __forceinline__ float size_of(unsigned long long at) { return __uint_as_float((unsigned)(at >> 32)); }
 __device__ __forceinline__ unsigned place_of(unsigned long long at) { return ~(unsigned)at; }
 
-// The largest finite magnitude of each of 32 rows, all of K, by all warps; in shared memory, and visible to the block.
+// Finds the largest finite magnitude of each of 32 rows, over all of K, with all warps. `largest` is in shared memory, and is
+// visible to the block afterwards.
 template <int LOAD>
 __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, unsigned long long (&largest)[32]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -88,7 +90,8 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
     const int begin = edge(part), end = edge(part + 1);
     x.data += begin * x.k_stride, depth = end - begin;
     const auto finite = [](float v) { return fabsf(v) < __int_as_float(0x7f800000) ? fabsf(v) : 0.f; };
-    // Of elements `stride` apart, every `step`-th of the `left` that there are.
+    // The largest of the elements from `at` on, of every `step`-th place along K, `stride` apart in memory; `left` places are
+    // left.
     const auto strided = [&](const float* at, long long stride, int left, int step) {
         constexpr int AHEAD = 12;
         float most = 0.f;
@@ -170,36 +173,38 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
     __syncthreads();
 }
 
-// A row spans much if its largest sampled element has an exponent this much above the mean exponent of those that are not zero.
-// Of normal data it is 3.5 at most, of products of normal and log-normal data 5.
+// A row spans much if its largest sampled element has an exponent this much above the mean exponent of those that are not
+// zero. For normal data the difference is 3.5 at most, for products of normal and log-normal data 5.
 constexpr int WIDE = 6;
-// With so much above, rows are read whole: their exponent then comes from the true largest element, which leaves more room below
-// it. Of log-normal data with sigma = 1 a sample has 7.5 at most, with sigma = 2 more.
+// From this difference on, rows are read whole: their exponent then comes from the true largest element, which leaves more
+// room below it. For log-normal data with sigma = 1 a sample has 7.5 at most, with sigma = 2 more.
 constexpr int VERY_WIDE = 8;
-constexpr int SPARSE = 32;  // with fewer of 128 that are not zero, little of |A||B| is seen, and a scaled lo needs less of it
-constexpr int FEWEST_SAMPLES = 4;  // of a row with fewer that are not zero, the sample says little
-// Scale has no room for a level that is much less: of such a row no place is said to be big.
+// With fewer of 128 samples that are not zero, little of |A||B| is seen, and a scaled lo needs less of it.
+constexpr int SPARSE = 32;
+constexpr int FEWEST_SAMPLES = 4;  // with fewer that are not zero, the sample says little of a row
+// Scale has no room for levels that are much lower: in a row with a level below this, no place counts as big.
 constexpr int LOWEST_LEVEL = -100;
-// With a scaled lo, an element of a row that was read whole is small if it is less than 2^this times the row's largest, rounded
-// down to a power of two: that goes to 2^TARGET_EXACT, and what is less than 2^-14 is small (emulated/hi_lo.cuh).
+// With a scaled lo, an element of a row that was read whole is small if it is less than 2^SMALL_OF_LARGEST times the row's
+// largest, rounded down to a power of two: the largest goes to 2^TARGET_EXACT, and what is then less than 2^-14 is small
+// (emulated/hi_lo.cuh).
 constexpr int SMALL_OF_LARGEST = -28;
 static_assert(TARGET_EXACT == 14);
-// By so many powers of two the largest element of a row exceeds the largest sampled one, if small elements are to matter.
+// Small elements matter if the largest element of a row exceeds the largest sampled one by this many powers of two or more.
 constexpr int EXCEEDS = 4;
-// A row hangs on one or two of its elements, an outlier (stats.cuh), if the mean exponent of what is sampled is so far below the
-// largest: fp32 then loses most elements beside it, and is as good as exact; and if at most so many sampled elements come near
-// the largest.
+// A row is an outlier (stats.cuh), that is, hangs on one or two of its elements, if the mean exponent of its samples is LOST
+// or more below that of its largest element, and at most FEW_BIG sampled elements come near the largest. fp32 then loses most
+// elements beside the largest, and is as good as exact.
 constexpr int LOST = 24, FEW_BIG = 4;
 // From this K on lo is scaled whatever the data are. Small elements are counted over all of K, but the bound of |A||B| comes from
 // as many samples as ever: of normal data with K = 524288 single sums were rejected (256 x 524288 x 256 took 16 times as long),
 // of (U - 1/2) exp(N/2) and ReLU outputs some from 131072 on.
 constexpr int LONG_K = 65536;
-// A row spans much, too, if a further element has an exponent more than this above that of the largest sampled one.
+// A row spans much, too, if a further element's exponent is more than this above that of the largest sampled element.
 constexpr int MISSED = 2;
 
-// How many of a thread's sampled elements are less than the largest sampled one of their row times SMALL_OF_LARGEST, 2^SMALLER
-// times that, and so on, SMALL_LEVELS numbers; and how many are not zero. In one word, COUNT_BITS each. `field`: the exponent of
-// that largest one, biased.
+// Counts of a thread's sampled elements, in one word, COUNT_BITS each. SMALL_LEVELS counts of elements that are not zero:
+// those below 2^SMALL_OF_LARGEST times the largest sampled element of their row, those below 2^SMALLER times that, and so on;
+// then one count of all that are not zero. `field`: the biased exponent of the largest sampled element.
 constexpr int SMALL_LEVELS = 4, SMALLER = 4, COUNT_BITS = 5;
 static_assert(RUN < 1 << COUNT_BITS && (SMALL_LEVELS + 1) * COUNT_BITS <= 32);
 __device__ __forceinline__ unsigned count_small(const float (&sample)[RUN], int field) {
@@ -219,7 +224,8 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     launch_dependents();
     __shared__ float part[8][32];
     __shared__ unsigned long long whole[32];
-    // A warp's sum of biased exponents in the low half; then how many, and, in the high byte, how many that are not finite.
+    // A warp's sum of biased exponents in the low half; then how many elements these are of; in the high byte, how many are
+    // not finite.
     __shared__ unsigned exponents[8][32];
     __shared__ __align__(16) unsigned short bits[2][32][8];
     const int parts = (int)cluster_size();
@@ -246,10 +252,10 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, depth = (int)s.p.k;
     const bool samples = warp < 8, looks_further = blockDim.x == THREADS || !samples;
     const int rows = (int)(side ? s.p.n : s.p.m), per = (int)ceil_div(rows, 32);
-    bool wide_block = depth >= LONG_K, some_finite = false, some_small = false;  // the last of the first warp
-    unsigned missing = 0;  // of the rows of a thread of the first warp
-    __shared__ __align__(16) float watched[PLANES == 2 ? 16 : 1][SAMPLES + 4];  // samples of the rows that are (cancel.cuh)
-    float power = 0.f;  // sum of their squares at place threadIdx.x
+    bool wide_block = depth >= LONG_K, some_finite = false, some_small = false;  // some_small: in the first warp
+    unsigned missing = 0;  // the most in one of this thread's rows, in the first warp
+    __shared__ __align__(16) float watched[PLANES == 2 ? 16 : 1][SAMPLES + 4];  // samples of the watched rows (cancel.cuh)
+    float power = 0.f;  // sum of the squares of these at sampled place threadIdx.x
     // A plan launches no problem here with 2^31 groups of rows.
     for (int g = block; g < (int)s.matrices[side] * per; g += blocks) {
         const int matrix = g / per, row0 = (g - matrix * per) * 32, row = row0 + lane;
@@ -310,7 +316,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
         for (int i = 0; i < 8; i++) largest = fmaxf(largest, part[i][lane]), sum += exponents[i][lane];
         const bool finite = sum < 0x1000000u;
         const int count = (int)(sum >> 16 & 0xff), field = (int)(__float_as_uint(largest) >> 23);
-        const int spread = field * count - (int)(sum & 0xffff);  // times count
+        const int spread = field * count - (int)(sum & 0xffff);  // multiplied by count
         const bool wide = count > 0 && spread >= WIDE * count, very_wide = count > 0 && spread >= VERY_WIDE * count;
         bool exact = depth <= SAMPLES;
         const int of = side ? further_row<MM32_B_LOAD>(g * 8 + warp % 8, rows - row0)
@@ -319,10 +325,10 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
         wide_block |=
             !exact && beside > 0.f && (int)(__float_as_uint(most) >> 23) - (int)(__float_as_uint(beside) >> 23) > MISSED;
         const bool read_whole = !exact && __syncthreads_or(row < rows && (very_wide || (count < FEWEST_SAMPLES && finite)));
-        // All that the sample is asked for comes before rows are read whole, which takes its registers.
+        // All that needs the sample comes before rows are read whole, because that takes the sample's registers.
         if (PLANES == 2 && read_whole && samples) exponents[warp][lane] = count_small(sample, field);
-        // What is at least 2^-LEVEL of the largest sampled element, and 2^-LEVELS of that: 2^level and 2^(level - LEVELS),
-        // scaled.
+        // The magnitudes from which on elements are big: 2^-LEVEL of the largest sampled element, and 2^-LEVELS of that.
+        // Scaled, these are 2^level and 2^(level - LEVELS).
         const float high = power_of_two(max(field - 127 - LEVEL, -126)),
                     low = power_of_two(max(field - 127 - LEVEL - LEVELS, -126));
         unsigned mine = 0;
@@ -336,7 +342,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
         }
         const int all_field = (int)(__float_as_uint(all) >> 23);
         some_finite |= row < rows && finite;
-        // Outliers that the sample missed are told by rows around it that it did not miss.
+        // Large elements that a row's sample has missed show in rows around it, whose samples have not missed them.
         const bool sparse = count > 0 && count < SPARSE * min(depth, SAMPLES) / SAMPLES;
         wide_block |= row < rows && (wide || sparse || (count > 0 && all_field - field > TARGET_EXACT - TARGET));
         const int wanted = all > 0.f ? (exact ? TARGET_EXACT : TARGET) + 127 - all_field : 0;
@@ -359,8 +365,8 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
                 for (int i = 7; i >= 0; i--) {
                     const unsigned counts = exponents[i][lane], here = counts >> level * COUNT_BITS & COUNT;
                     const unsigned not_small = (counts >> SMALL_LEVELS * COUNT_BITS) - here;
-                    small += here,
-                        others += i > 0 ? not_small * SAMPLES : not_small;  // of the first run few, and none in the others
+                    // For `meager` there may be few in the first run, and none in the other runs.
+                    small += here, others += i > 0 ? not_small * SAMPLES : not_small;
                 }
                 meager = small > 0 && others < (unsigned)required_products(depth);
                 some_small |= small > 0 && (exceeds >= EXCEEDS || meager);
@@ -379,7 +385,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
         }
         __syncthreads();
     }
-    // A prepacked operand has been packed with or without a scaled lo, and the other must be as it is.
+    // A prepacked operand has been packed with or without a scaled lo, and the other operand must be packed alike.
     if (A_PREPACKED ? s.p.m > 0 : B_PREPACKED && s.p.n > 0)
         wide_block = Flags::of_side(s, A_PREPACKED ? 0 : 1, THREADS) & WIDE_ROWS;
     wide_block = __syncthreads_or(wide_block), some_finite = __syncthreads_or(some_finite);
@@ -494,7 +500,7 @@ __device__ __forceinline__ void pack_along_k(const Unit& u) {
     if (piece == 0 && exists) keep(u, row, observed);
 }
 
-// Shifted lines, in either direction: a thread has what it has with loads along K, one K-block at a time.
+// Shifted lines, in either direction: a thread has the same elements as with loads along K, one K-block at a time.
 template <bool SCALED_LO>
 __device__ __forceinline__ void pack_shifted(const Unit& u, bool along_rows, char* staging) {
     static_assert(ShiftedLines::DEPTH == BLOCK_K && ShiftedLines::ROWS == UNIT_ROWS<4> && ShiftedLines::ROWS == UNIT_ROWS<5>);
@@ -652,11 +658,11 @@ __device__ __forceinline__ void pack_of(const UnitOrder<A>& a, const UnitOrder<B
     }
 }
 
-// Not inlined: it would cost the loop over units registers, and those of randn took 7 % longer.
+// Not inlined: that would cost the loop over units registers, and made the packing of randn take 7 % longer.
 __device__ __noinline__ bool look_at_pairs(const Params& s, bool small) { return looks_hopeless(s, small); }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(const __grid_constant__ Params s) {
-    // For transposing units, for lines and, at the end, for the decision.
+    // For transposing units, for shifted lines and, at the end, for the decision.
     constexpr int TRANSPOSE_BYTES = MM32_A_LOAD < 2 || MM32_B_LOAD < 2 ? PLANES * ROWS * PLANE_ROW : 0;
     constexpr int DECIDE_BYTES = MM32_DECIDES ? sizeof(Deciding) : 16;
     constexpr int LINES_BYTES = A_LOAD == SHIFTED || B_LOAD == SHIFTED ? ShiftedLines::BYTES : 0;
@@ -709,7 +715,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
         }
         pack_of(a, b, of_a, s, unit, scaled_lo, staging, &tiny);
     }
-    // Once a block: of data that underflow, all rows have such elements, and stores to one address take turns.
+    // Stored once a block: in data that underflow, all rows have such elements, and stores to one address take turns.
     if (MM32_GUARDED) {
         __syncthreads();
         if (threadIdx.x == 0 && tiny) s.decision->tiny = 1;

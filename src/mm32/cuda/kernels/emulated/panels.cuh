@@ -4,7 +4,8 @@
 // A row (of A; a column of B) is multiplied by a power of two, and each element x is split:
 // - fp16x3: hi = fp16(x), lo = fp16(x - hi). Three products, hi*hi + hi*lo + lo*hi, are then as good as those of fp32, as long as
 //   the elements that decide the result are not too far below the largest of their row.
-// - fp16x3 with a scaled lo, for rows that span more: lo = fp16(2^11 * (x - hi)), which keeps its bits 2^11 further down.
+// - fp16x3 with a scaled lo, for rows that span more: lo = fp16(2^11 * (x - hi)), which keeps bits that are 2^11 times
+//   smaller.
 // - bf16x6: hi = bf16(x), mid = bf16(x - hi), lo = bf16(x - hi - mid). They hold all 24 bits at any magnitude, for six products.
 // - fp16: hi alone.
 //
@@ -33,25 +34,25 @@ constexpr int SAMPLES = 128, RUN = SAMPLES / 8;  // of a row: 8 runs of RUN neig
 constexpr int TARGET = 10, TARGET_EXACT = 14;
 constexpr int LO_SHIFT = 11;  // of a scaled lo
 constexpr float LARGEST_FP16 = 65504.f;
-// bf16x6: the scaled elements that it takes. Sums of larger ones might overflow (in a call with a scaled lo, what was observed is
-// 2^ROOM less), and of the product of two smaller ones fp32 would not hold all bits.
+// bf16x6: the largest and the smallest scaled elements that it takes. Sums of larger ones might overflow (in a call with a
+// scaled lo, what was observed is 2^ROOM less), and fp32 would not hold all bits of the product of two smaller ones.
 constexpr float LARGEST_BF16X6 = 0x1p45f, SMALLEST_BF16X6 = 0x1p-50f;
 constexpr float LIMIT = PLANES == 3 ? LARGEST_BF16X6 : LARGEST_FP16;
 
-// Matrix `matrix` of the packed ones of operand `side`, as it was given.
+// Matrix `matrix` among the packed ones of operand `side`, in fp32 as it was given.
 __device__ __forceinline__ Operand operand_of(const Params& s, int side, long long matrix) {
     return operand_of(s.p, pointers_of(s.p, packed_matrix(s, side, matrix)), side);
 }
 
-// mm32_scale has at most this many blocks for an operand. Each leaves behind the operand's stats
-// - a word of flags. WIDE_ROWS: it met rows that span too much for fp16x3 without a scaled lo. SOME_FINITE: it met a row of whose
-//   samples all are finite. SMALL: it met a row that was read whole and has
-//   small sampled elements that may matter. From bit MISSING on, the most sampled places that are not big (big[1]) in a row of
-//   which the sample says something. The flags of a prepacked operand were left when it was packed; the other operand's then say
-//   WIDE_ROWS alike, because both must have been packed alike.
-// - for each sampled place of K the sum of the squares of its rows' elements there (fp16x3 alone): with them, the size of C is
-//   estimated (cancel.cuh).
-// - for each row, where along K its largest element lies (fp16x3 alone): NOWHERE of rows that were not read whole.
+// mm32_scale has at most this many blocks for an operand. In memory, the operand's stats are followed by
+// - a word of flags of each block. WIDE_ROWS: it met rows that span too much for fp16x3 without a scaled lo. SOME_FINITE: it
+//   met a row whose samples are all finite. SMALL: it met a row that was read whole and has small sampled elements that may
+//   matter. From bit MISSING on: the most sampled places that are not big (big[1]) in a row that is not UNSEEN. The flags of
+//   a prepacked operand were left when it was packed; the other operand's WIDE_ROWS are then the same, because both must be
+//   packed alike.
+// - for each block and each sampled place of K, the sum of the squares of the elements there in the block's watched rows
+//   (fp16x3 alone). The size of C is estimated from these sums (cancel.cuh).
+// - for each row, where along K its largest element lies (fp16x3 alone); NOWHERE for rows that were not read whole.
 constexpr int SCALE_BLOCKS = 128;
 constexpr unsigned WIDE_ROWS = 1, SOME_FINITE = 2, SMALL = 4, MISSING = 8;
 __device__ __forceinline__ unsigned* scale_flags(const Params& s, int side) {
@@ -67,29 +68,31 @@ constexpr unsigned NOWHERE = ~0u;
 __device__ __forceinline__ unsigned* places_of_largest(const Params& s, int side) {
     return reinterpret_cast<unsigned*>(sampled_power(s, side, scale_blocks(s, side)));
 }
-// To find cancellation (cancel.cuh), a quarter of C is watched: every second 8 rows of it, every second 8 columns. All of it
-// would take mm32_tensorcore 8 % longer where K is 256.
+// To find cancellation (cancel.cuh), a quarter of C is watched: every other 8 rows of it and every other 8 columns. Watching
+// all of it would take mm32_tensorcore 8 % longer where K is 256.
 constexpr bool WATCHED = PLANES == 2;
 __device__ __forceinline__ constexpr bool is_watched(unsigned row) { return row % 16 < 8; }
 
-// What mm32_scale's flags say of a call. In two steps, for whole warps: the second waits for what the first loads.
+// What mm32_scale's flags say of a call, for whole warps. In two steps: the constructor issues the loads, and the functions
+// below wait for them.
 struct Flags {
     unsigned of[2];
 
     __device__ __forceinline__ Flags(const Params& s) : of{of_side(s, 0, 32), of_side(s, 1, 32)} {}
-    // Whether a row of A and a column of B may have no sampled place that is big in both: those of so many big ones must meet.
+    // Whether a row of A and a column of B may have no sampled place that is big in both. If together they miss fewer than
+    // SAMPLES places, they have one.
     __device__ __forceinline__ bool may_be_apart() const {
         return __reduce_max_sync(~0u, of[0] >> MISSING) + __reduce_max_sync(~0u, of[1] >> MISSING) >= SAMPLES;
     }
     __device__ __forceinline__ bool scaled_lo() const { return PLANES == 2 && __any_sync(~0u, (of[0] | of[1]) & WIDE_ROWS); }
-    // Whether rows that were read whole have small elements among the sampled ones, and these may matter.
+    // Whether rows that were read whole have small sampled elements that may matter.
     __device__ __forceinline__ bool some_small() const { return __any_sync(~0u, (of[0] | of[1]) & SMALL); }
-    // Each row of one operand has a NaN or an Inf: nothing is packed, and the tier is FMA.
+    // Whether each row of one operand has a NaN or an Inf among its samples: then nothing is packed, and the tier is FMA.
     __device__ __forceinline__ bool nothing_finite() const {
         return !(__any_sync(~0u, of[0] & SOME_FINITE) && __any_sync(~0u, of[1] & SOME_FINITE));
     }
 
-    // The flags of an operand that a thread has loaded, of so many threads.
+    // The joined flags of those blocks that this thread looks at, one of `threads` threads that share an operand's blocks.
     static __device__ __forceinline__ unsigned of_side(const Params& s, int side, int threads) {
         const int blocks = scale_blocks(s, side);
         unsigned any = blocks ? 0 : SOME_FINITE, missing = 0;
@@ -100,7 +103,7 @@ struct Flags {
         return any | missing << MISSING;
     }
 };
-// Decides for FMA without packing. By one thread of the call.
+// Decides for FMA without packing. Called by one thread of the whole launch.
 __device__ __forceinline__ void decide_for_fma(Decision& decision) {
     decision.tier = FMA, decision.unsure = 1, decision.scaled_lo = 0;
 }
@@ -115,8 +118,8 @@ constexpr int PREPACKED = 6;     // the load (emulated/pack.cu) of an operand th
 template <int LOAD>
 constexpr int UNIT_ROWS = LOAD >= 2 ? 16 : 64;
 
-// The tiles of READY_ROWS rows of all matrices of an operand, and the number of one. Each has a counter of packed units for each
-// chunk; with inline packing, one counter: how often its rows have been observed.
+// How many tiles of READY_ROWS rows all matrices of an operand have, and the number of the tile that holds a row. Each tile
+// has a counter of packed units for each chunk; with inline packing, one counter of how often its rows have been observed.
 __device__ __forceinline__ long long row_tiles(const Params& s, int side) {
     return s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, READY_ROWS);
 }
@@ -147,13 +150,12 @@ __device__ __forceinline__ long long padded_rows(long long rows) { return (rows 
 // The accept test, for a row of A and a column of B.
 // 1. Nothing is out of the format's range.
 // 2. A small element loses up to 2^-25 of absolute precision, 2^-36 with a scaled lo. The row and the column then lose up to
-//    2^-25 (2^-36) * (the row's number of small elements * the column's largest element + the same the other way round). That may
-//    be up to 4 u |A||B|, u = 2^-24 (2^-11 with one product), and each sampled place at which both are big adds at least the
-//    product of their levels to |A||B|. Of a row that was read whole, so does its largest element times what it meets
-//    (largest_term): that is looked up only for pairs that the samples do not accept.
-// 3. The rounding of the split, 2^-22, does not average out over few products, and fp32 would round less. So some products must
+//    2^-25 (2^-36) * (the row's number of small elements * the column's largest element + the same the other way round). That
+//    may be up to 4 u |A||B|, u = 2^-24 (2^-11 with one product). |A||B| is bounded from below: each sampled place at which
+//    both are big adds at least the product of their levels. Another bound, for a row that was read whole, is its largest
+//    element times the element that it meets (largest_term), which is looked up only for pairs that the samples do not accept.
 //    be of elements that are not small: counted at the sampled places, or from the numbers of such elements in row and column.
-// Zeros are neither small nor big: they lose nothing and add nothing. bf16x6 needs the first only.
+// Zeros are neither small nor big: they lose nothing and add nothing. bf16x6 needs only the first condition.
 constexpr float ALLOWED = PLANES == 2 ? 8.f : 65536.f;
 __device__ __forceinline__ float loss_of_small(bool scaled_lo) { return scaled_lo ? 0x1p-11f : 1.f; }  // in units of 2^-25
 __device__ __forceinline__ int required_products(long long k) { return PLANES == 2 ? (int)min(8LL, k / 4) : 0; }
@@ -166,11 +168,11 @@ struct __align__(16) TestedRow {
     float largest, small;
     int level;
     unsigned regular;     // ~0: a row of zeros
-    unsigned largest_at;  // or NOWHERE
+    unsigned largest_at;  // its place along K, or NOWHERE
     float scale;
 };
 
-// A group of this one row.
+// The stats of a group of this one row.
 __device__ __forceinline__ GroupStats as_group(const TestedRow& x, long long k) {
     const bool zeros = x.regular == ~0u;
     const int samples = (int)min(k, (long long)SAMPLES);
@@ -185,7 +187,7 @@ struct AcceptTest {
     float loss, limit;
     int required;
     bool scaled_lo;
-    unsigned flags_alone = STEEP;  // what makes a row alone
+    unsigned flags_alone = STEEP;  // the flags that make a row alone
 
     __device__ __forceinline__ AcceptTest(const Params& s, bool scaled_lo)
         : k(s.p.k), loss(loss_of_small(scaled_lo)), limit(LIMIT), required(required_products(s.p.k)), scaled_lo(scaled_lo) {}
@@ -201,8 +203,8 @@ struct AcceptTest {
                 largest_at,
                 power_of_two(scale.exponent(scaled_lo))};
     }
-    // Whether a row is recomputed by itself: it has elements out of range, or too few that are not zero for the split, or is
-    // steep or one of few outliers. A row of zeros is not.
+    // Whether a row is recomputed by itself: it has elements out of range, or fewer elements that are not small than the
+    // split needs, or is steep or one of few outliers. A row of zeros is not.
     __device__ __forceinline__ bool alone(const TestedRow& x, unsigned flags) const {
         return !(x.largest <= limit) || x.regular < (unsigned)required || (required && flags & flags_alone);
     }
@@ -222,7 +224,8 @@ struct AcceptTest {
         const unsigned needed = (unsigned)(k + required);
         return required == 0 || x.regular >= needed - min(y.regular, needed);
     }
-    // What most pairs that are accepted meet: nothing is lost, or no more than one place at which both are big allows.
+    // A quick test that most accepted pairs pass: nothing is lost, or no more than a single place at which both are big
+    // allows.
     __device__ __forceinline__ bool accept_at_once(const TestedRow& x, const TestedRow& y) const {
         const float lost = x.small * y.largest + y.small * x.largest;
         const bool common = (x.big[0][0] & y.big[0][0]) | (x.big[0][1] & y.big[0][1]);
@@ -251,15 +254,16 @@ struct AcceptTest {
     }
 };
 
-// The largest of the terms of |A||B|, scaled, that have the largest element of row `m` of A, or of column `n` of B, if these were
-// read whole. The element is known as it was packed, of 8 bits at least; the one that it meets is read.
+// The larger of two terms of |A||B|, scaled: that of the largest element of row `m` of A and that of the largest of column
+// `n` of B, as far as these were read whole. The largest element is known as it was packed, to 8 bits at least; the one that
+// it meets is read.
 __device__ __forceinline__ float largest_term(const Operand& a, long long m, const TestedRow& x, const Operand& b, long long n,
                                               const TestedRow& y) {
     constexpr float ROUNDED = 1.f - 0x1p-8f;
     const auto met = [](const Operand& of, long long row, unsigned at) {
         return fabsf(__ldg(of.data + row * of.row_stride + (at == NOWHERE ? 0LL : (long long)at) * of.k_stride));
     };
-    const float of_b = met(b, n, x.largest_at), of_a = met(a, m, y.largest_at);  // asked for together
+    const float of_b = met(b, n, x.largest_at), of_a = met(a, m, y.largest_at);  // both loads are issued together
     const float by_x = x.largest_at == NOWHERE ? 0.f : x.largest * ROUNDED * (of_b * y.scale);
     const float by_y = y.largest_at == NOWHERE ? 0.f : y.largest * ROUNDED * (of_a * x.scale);
     return fmaxf(by_x, by_y);

@@ -1,7 +1,7 @@
 // Raw tiles: fp32 elements of an operand, 16 rows x 64 of K, in shared memory, as a warp copies them from global memory for
-// itself and reads them again to split them (emulated/direct.cu). The copies coalesce along the operand's contiguous axis, and so
-// the order in shared memory differs: along K or along rows. 16-byte pieces are permuted (XOR) so that neither the copies nor the
-// two ways of reading meet a bank conflict. Tiles begin at multiples of 128 bytes, where they lie along K.
+// itself and reads them again to split them (emulated/direct.cu). The copies coalesce along the operand's contiguous axis, so
+// the order in shared memory differs: along K or along rows. 16-byte pieces are permuted (XOR) so that neither the copies nor
+// the two ways of reading meet a bank conflict. Tiles that lie along K begin at multiples of 128 bytes.
 //
 // Places of K: place p of the 64 is at k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32) of a raw tile, for both operands. Eight
 // neighbouring places are then two 16-byte pieces. A raw tile with 32 of K has the first 16 at k = 0 and the others at k = 32, so
@@ -14,15 +14,15 @@ constexpr int RAW_ROWS = 16, RAW_K = 64;
 
 __device__ __forceinline__ constexpr int k_of_place(int p) { return p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32); }
 
-// LOAD is one of mm32_pack's (emulated/pack.cu): 0 and 2 are 16 bytes at a time, along rows or along K; 1 and 3 are 4 bytes. 4
-// and 5 are 16 bytes too, along rows or along K, where lines are contiguous but not aligned: a line is copied from the 16-byte
-// boundary at or before its first element, and lies in shared memory as far from one (`shift`, 0 .. 3 floats). DEPTH: how much of
-// K, 64 or 32.
+// LOAD is one of mm32_pack's (emulated/pack.cu): 0 and 2 are 16 bytes at a time, along rows or along K; 1 and 3 are 4 bytes.
+// 4 and 5 are 16 bytes too, along rows or along K, where lines are contiguous but not aligned: a line is copied from the
+// 16-byte boundary at or before its first element, and its first element lies as far behind a 16-byte boundary in shared
+// memory (`shift`, 0 .. 3 floats). DEPTH: how much of K, 64 or 32.
 template <int LOAD, int DEPTH>
 struct RawTile {
-    static constexpr int RUN = DEPTH / 2;  // of K, that lie together. A multiple of 4: lines of both runs have the same shifts
+    static constexpr int RUN = DEPTH / 2;  // how much of K lies together. A multiple of 4: lines of both have the same shifts
     static_assert(DEPTH == 64 || DEPTH == 32);
-    // Whether a place in a raw tile is written, and what of K is there.
+    // Whether place k of a raw tile is written, and which place of K it holds.
     static __device__ __forceinline__ constexpr bool is_used(int k) { return k % 32 < RUN; }
     static __device__ __forceinline__ constexpr int source(int k) { return k - k / 32 * (32 - RUN); }
     static constexpr bool ALONG_ROWS = LOAD < 2 || LOAD == 4, VECTOR = LOAD % 2 == 0, SHIFTED = LOAD >= 4;
@@ -31,8 +31,9 @@ struct RawTile {
                                  : ALONG_ROWS ? RAW_K * 64 + 64
                                               : RAW_ROWS * 256;
 
-    // Where an element lies, in bytes; if SHIFTED, in a line without a shift. Along rows, elements a multiple of 4 of K apart, or
-    // in the same pair, are K_STEP bytes for each place apart, if they are of the same half of K.
+    // Where an element lies, in bytes; if SHIFTED, in a line without a shift. Along rows, two elements of the same half of K
+    // lie K_STEP bytes apart for each place of K between them, if that is a multiple of 4 places, or if they are in the same
+    // pair.
     static constexpr int K_STEP = SHIFTED ? LINE : 64;
     static __device__ __forceinline__ unsigned at(unsigned row, unsigned k) {
         if constexpr (SHIFTED) return ALONG_ROWS ? k * LINE + k / 32 * 64 + row * 4 : row * LINE + k * 4;
@@ -49,9 +50,9 @@ struct RawTile {
         return ALONG_ROWS ? lane_of(32) / (VECTOR || SHIFTED ? 4 : 16) : VECTOR || SHIFTED ? lane_of(8) * 4 : lane_of(32);
     }
 
-    const char* from;             // where those are in global memory
-    unsigned row_bytes, k_bytes;  // strides. A plan sends no operand here of which a tile spans 2^32 bytes
-    int rows;                     // of the tile that exist, counted from the lane's first
+    const char* from;             // where that element is in global memory
+    unsigned row_bytes, k_bytes;  // strides. Plans come here only where a tile spans less than 2^32 bytes
+    int rows;                     // how many of the tile exist, counted from the lane's first
     unsigned phase;               // if SHIFTED, the shift of line 0; each line adds the stride between lines, modulo 4
 
     __device__ __forceinline__ unsigned shift_of(unsigned phase, unsigned line) const {
@@ -70,14 +71,14 @@ struct RawTile {
         }
     }
 
-    // On to the tile that begins `on` rows, a multiple of 16, further on.
+    // Moves on to the tile that begins `on` rows, a multiple of 16, further on.
     __device__ __forceinline__ void move(int on) { rows -= on, from += on * (long long)row_bytes; }
 
-    // How many of 16 bytes exist, if `floats` do from where they begin.
+    // How many of 16 bytes exist, if `floats` elements do from their first on.
     static __device__ __forceinline__ int bytes_of(int floats) { return 4 * max(0, min(floats, 4)); }
 
-    // Starts to copy DEPTH of K to `to`, as one group, from `k0` on, of which `left` exist; of the tile that begins `on` rows, a
-    // multiple of 16, further on. What does not exist becomes 0.
+    // Starts to copy DEPTH of K from `k0` on to `to`, as one group. `left` places of K exist from there. The tile is the one
+    // that begins `on` rows, a multiple of 16, further on. What does not exist becomes 0.
     __device__ __forceinline__ void copy(unsigned to, long long k0, int left, int on = 0) const {
         const char* const first = from + k0 * k_bytes + on * (long long)row_bytes;
         const int rows = this->rows - on, row = first_row(), k = first_k();
@@ -87,7 +88,7 @@ struct RawTile {
             // by the first four of the eight lanes that share rows.
             const int floats = left + shift_of(phase, row), late = lane_of(8), low = bytes_of(floats),
                       high = bytes_of(floats - RUN);
-            if (k < RUN + 4) {  // with shorter runs than 32, the last piece of both
+            if (k < RUN + 4) {  // with runs shorter than 32, this includes the last piece of both
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     copy_async_part(to + at(row + 4 * i, k), first + 4 * i * row_bytes, 4 * i < rows ? low : 0);
@@ -142,7 +143,7 @@ struct RawTile {
         copy_commit();
     }
 
-    // The rows that fragments give to fragment rows 0 .. 15: fragment row f holds row `row_of(f)` of the tile.
+    // The order of rows in fragments: fragment row f holds row `row_of(f)` of the tile.
     static __device__ __forceinline__ constexpr int row_of(int f) { return ALONG_ROWS ? f % 8 * 2 + f / 8 : f; }
 
     static __device__ __forceinline__ int lane_of(int lanes) { return threadIdx.x % lanes; }
@@ -173,15 +174,16 @@ struct RawTile {
                 x[2 * i] = make_float2(first.x, second.x), x[2 * i + 1] = make_float2(first.y, second.y);
             }
         } else {
-            const unsigned first = tile + at(g, k - 8 * step);  // of pieces that differ in address bits 4 .. 6 alone
+            const unsigned first = tile + at(g, k - 8 * step);  // the pieces' addresses differ in bits 4 .. 6 alone
 #pragma unroll
             for (int i = 0; i < 4; i++) x[i] = load_shared2((first ^ (2 * step + i / 2) * 16) + i % 2 * 8 * 256);
         }
     }
 
     // Eight elements that make a 16-byte piece of a plane. Along K: places 8 * piece .. + 7 of row `line`. Along rows: rows
-    // 8 * piece .. + 7 at place k = `line`. What is the same for all lanes stands by itself: `on`, a multiple of 8 lines, along
-    // rows in the same half of K; `more`, 0 or 4 pieces along K. `phase`: as it was when the tile was copied.
+    // 8 * piece .. + 7 at place k = `line`. Offsets that are the same for all lanes are passed by themselves: `on`, a multiple
+    // of 8 lines, along rows in the same half of K; `more`, 0 or 4 pieces along K. `phase`: as it was when the tile was
+    // copied.
     __device__ __forceinline__ void piece(unsigned tile, unsigned phase, int line, int piece, float (&x)[8], int on,
                                           int more) const {
         unsigned first, second;

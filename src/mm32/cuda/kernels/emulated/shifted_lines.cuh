@@ -1,37 +1,38 @@
-// Shifted lines: how mm32_pack reads an operand whose lines are contiguous, along its rows or along K, but lie at any multiple of
-// 4 bytes. A block of 256 threads reads 16 rows x 64 of K at a time. Each line is copied in 16-byte pieces (cp.async) from the
-// 16-byte boundary at or before its first element, and lies in shared memory as far from one (its shift, 0 .. 3 floats). A thread
-// then reads its own elements, 4 neighbours along K of one row, each where the shift has put it.
-//
+// Shifted lines: how mm32_pack reads an operand whose lines are contiguous, along its rows or along K, but lie at any
+// multiple of 4 bytes. A block of 256 threads reads 16 rows x 64 of K at a time. Each line is copied in 16-byte pieces
+// (cp.async) from the 16-byte boundary at or before its first element, which then lies as far behind a 16-byte boundary in
+// shared memory (its shift, 0 .. 3 floats). A thread then reads its own elements, 4 neighbours along K of one row, each where
+// the shift has put it.
 // Of a piece, only bytes up to the last element that is wanted are read; what stands before the first element is in the same
 // 16 bytes, and so in the same allocation.
 //
-// One piece of code for both directions: operands that lie along rows and along K share what has to be fetched of it, where a
-// small product is packed (150 instructions of a launch are 2 us). STAGES stages of a K-block are under way while one is used;
-// they take 15.4 KB, so that a block of mm32_pack fits on a multiprocessor beside one of the multiply, which leaves 17.2.
+// One piece of code serves both directions: where a small product is packed, operands along rows and along K then share the
+// instructions that have to be fetched (150 instructions of a launch are 2 us). STAGES stages of a K-block are under way
+// while one is used; they take 15.4 KB, so that a block of mm32_pack fits on a multiprocessor beside one of the multiply,
+// which leaves 17.2.
 #pragma once
 #include "ptx/shared_memory.cuh"
 
 struct ShiftedLines {
     static constexpr int ROWS = 16, DEPTH = 64, STAGES = 3;  // DEPTH: BLOCK_K
-    // Bytes from line to line. Along rows, every eighth line (a place of K) begins 16 bytes later: the 16 threads that read 4
-    // places each then meet in each bank twice, and not eight times. Along K it is twice already.
+    // Bytes from line to line. Along rows, where a line is a place of K, GAP more bytes come before every eighth line: the 16
+    // threads that read 4 places each then meet in each bank twice, and not eight times. Along K they meet twice anyway.
     static constexpr int LINE_OF_ROWS = 80, LINE_OF_K = 272, GAP = 16;
     static constexpr int STAGE = DEPTH * LINE_OF_ROWS + DEPTH / 8 * GAP, BYTES = STAGES * STAGE;
     static_assert(STAGE >= ROWS * LINE_OF_K && STAGE % 16 == 0);
 
-    // What a thread copies of a K-block: a piece of the first 16 (along rows 4) of a line, and the last piece of another line,
-    // which only some threads have.
+    // What a thread copies of a K-block: one of the first 16 pieces (along rows 4) of a line, and the last piece of another
+    // line, which only some threads have.
     const char* from[2];
-    unsigned to[2];   // in stage 0
-    int floats[2];    // that exist from the piece on; along K, besides those of K
+    unsigned to[2];    // in stage 0
+    int floats[2];     // how many exist from the piece on; along K, less the places of K that do
     unsigned read[4];  // where the thread's elements lie in stage 0
     long long step;    // bytes from a K-block to the next
     int left;          // places of K that are not copied yet
     bool along_rows, has_last;
 
-    // `first` is the element at row 0 and place 0 of K, of `rows` rows and `depth` places, of which 16 and any number are read.
-    // `memory`: BYTES bytes of shared memory, aligned to 16.
+    // `first` is the element at row 0 and place 0 of K. There are `rows` rows and `depth` places of K, of which 16 rows and
+    // any number of places are read. `memory`: BYTES bytes of shared memory, aligned to 16.
     __device__ __forceinline__ ShiftedLines(const float* first, long long row_stride, long long k_stride, bool along_rows,
                                             int rows, int depth, unsigned memory)
         : step(4 * DEPTH * k_stride),
@@ -39,7 +40,7 @@ struct ShiftedLines {
           along_rows(along_rows),
           has_last((int)threadIdx.x < (along_rows ? DEPTH : ROWS)) {
         int t = threadIdx.x;
-        asm volatile("" : "+r"(t));  // what follows from it is then not kept in registers from unit to unit, where it spilled
+        asm volatile("" : "+r"(t));  // what follows from t is then not kept in registers from unit to unit, where it spilled
         const long long stride = along_rows ? k_stride : row_stride;
         const unsigned phase = (unsigned)(reinterpret_cast<unsigned long long>(first) / 4 % 4);
         const auto shift_of = [&](int line) { return (int)((phase + (unsigned)line * (unsigned)stride) % 4); };
@@ -64,10 +65,10 @@ struct ShiftedLines {
         return i ? t : along_rows ? t / 32 * 8 + t % 32 / 8 + t / 4 % 2 * 4 : t / 16;
     }
 
-    // Starts to copy the next K-block to a stage, as one group; an empty one past the last.
+    // Starts to copy the next K-block to a stage, as one group. Past the last K-block, the group is empty.
     __device__ __forceinline__ void copy(unsigned stage) {
         if (left > 0) {
-            // All of K but its end has whole K-blocks, whose pieces are the same in each.
+            // Except at the end of K, K-blocks are whole, and their pieces are the same in each.
             int existing[2] = {floats[0] + (along_rows ? 0 : DEPTH), floats[1] + (along_rows ? 0 : DEPTH)};
             if (left < DEPTH)
 #pragma unroll
@@ -101,8 +102,8 @@ struct ShiftedLines {
     }
 };
 
-// COUNT neighbours of a line at any multiple of 4 bytes, by 16-byte loads from the boundary at or before the first. For lanes
-// that have lines of their own, whose every load is 32 lines of L1. Nothing past the last is read.
+// Loads COUNT neighbours of a line, at any multiple of 4 bytes, by 16-byte loads from the boundary at or before the first.
+// For lanes that each have a line of their own, so that every load touches 32 lines of L1. Nothing past the last is read.
 template <int COUNT>
 __device__ __forceinline__ void load_shifted(const float* from, float (&x)[COUNT]) {
     const unsigned shift = (unsigned)(reinterpret_cast<unsigned long long>(from) / 4 % 4);

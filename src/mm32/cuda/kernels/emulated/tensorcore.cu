@@ -1,10 +1,10 @@
 // tensorcore: C from packed panels (emulated/panels.cuh) by wgmma. Each fp32 product is three of fp16: lo*hi + hi*lo + hi*hi.
 //
-// A block computes 128 x TILE_N tiles, one after another (persistent grid). A producer thread fills a ring of STAGES in shared
-// memory by bulk copies, one K-block of 64 at a time, each as soon as mm32_pack has packed it. Two consumer warpgroups multiply,
-// each 64 rows of the tile. Tensor cores truncate their sums; so every 64 of K sums are promoted, that is, added to fp32
-// registers, rounded to nearest. The consumers alternate (named barriers 1 and 2): one promotes while the other multiplies.
-// With PRODUCTS = 1 there is one product, of the hi parts, and no promotion: TF32-class accuracy.
+// A block computes 128 x TILE_N tiles, one after another (persistent grid). A producer thread fills a ring of STAGES in
+// shared memory by bulk copies, one K-block of 64 at a time, each as soon as mm32_pack has packed it. Two consumer warpgroups
+// multiply, each 64 rows of the tile. Tensor cores truncate their sums, so after every 64 of K the sums are promoted, that
+// is, added to fp32 registers and rounded to nearest. The consumers alternate (named barriers 1 and 2): one promotes while
+// the other multiplies. With PRODUCTS = 1 there is one product, of the hi parts, and no promotion: TF32-class accuracy.
 // With INLINE_PACK = 1 nothing is packed before: two more warpgroups fill the ring (emulated/inline_pack.cuh).
 //
 // Launch: min(multiprocessors, tiles) blocks of 384 threads, with INLINE_PACK 512 (grid-stride loop over tiles).
@@ -37,13 +37,13 @@ constexpr bool ALTERNATE_BLOCKS = PROMOTE == 1;
 constexpr bool STOPS = !MM32_INLINE_PACK && !ALTERNATE_BLOCKS;
 // Whether the call may be left to bf16x6 before anything is packed, while this launch waits for packing.
 constexpr bool MAY_BE_EARLY = STOPS && MM32_LOWER_TIER;
-// Blocks that multiply at about the same places of K read much the same of the panels, and L2 holds it. Over a long K they drift
-// apart, and memory bounds what the tensor cores did: 16384 x 32768 x 16384 with B packed before took 127 ms on an H100 instead
-// of 85. So from a K of IN_STEP on, a producer that is LEAD steps of STEP K-blocks further than all are on average waits for
-// them. Not for ever: blocks that are not there need not come before this one ends. Beside packing, which lets blocks begin one
-// after another, it would only delay them.
+// Blocks that multiply at about the same places of K read much the same of the panels, and L2 holds it. Over a long K they
+// drift apart, and memory is the bound instead of the tensor cores: 16384 x 32768 x 16384 with B packed before took 127 ms on
+// an H100 instead of 85. So from a K of IN_STEP on, a producer that is more than LEAD steps of STEP K-blocks ahead of the
+// average of all waits for the others. It does not wait for ever: blocks that have not started need not start before this one
+// ends. While packing runs beside the multiply, blocks begin one after another, and waiting would only delay them.
 constexpr int IN_STEP = 12288, STEP = 4, LEAD = 2, MOST_WAITS = 256;
-constexpr unsigned HAS_ENDED = 1 << 23;  // steps: nobody waits any more when the first block has no tiles left
+constexpr unsigned HAS_ENDED = 1 << 23;  // in steps: once the first block has no tiles left and adds it, nobody waits any more
 constexpr int CONSUMERS = 256;  // threads of the two consumer warpgroups, which come before the threads that fill the ring
 // How the operands lie in a stage (ptx/wgmma.cuh): contiguous along rows if they are packed inline from loads along rows.
 #if MM32_INLINE_PACK
@@ -129,7 +129,7 @@ __device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned
                 atomicAdd(progress, 1u), steps++;
                 seen_progress = load_relaxed(progress);
             }
-            // Looked at before the counters, and used after them: nobody waits for it.
+            // Loaded before the counters and used after them, so that nobody waits for it.
             if (STOPS && (kb % CHUNK == 0 || kb == begin) && !decided) seen_decided = load_relaxed(&s.decision->decided);
             if ((kb % CHUNK == 0 || kb == begin) && !packed) {
                 bool ready;
@@ -144,7 +144,7 @@ __device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned
                     for (int g = 0; g < B_COUNTERS; g++)
                         if (!B_PREPACKED && tile.n0 + g * READY_ROWS < p.n)
                             ready &= load_acquire(b_ready + g * chunks + kb / CHUNK) >= b_units[g];
-                    // Nothing is counted if everything is left to bf16x6. Not asked each time: it takes as long again.
+                    // If the call is left to bf16x6, nothing is counted. Not asked each time, because it takes as long again.
                     if (MAY_BE_EARLY && !ready && ++asked % 8 == 0) packed = ready = load_acquire(&s.decision->packed);
                 } while (!ready);
                 if (MAY_BE_EARLY && packed) seen_decided = load_relaxed(&s.decision->decided);
@@ -209,8 +209,8 @@ __device__ __forceinline__ void begin_turn(float (&part)[TILE_N / 2], int consum
 }
 __device__ __forceinline__ void end_turn(int consumer) { asm volatile("bar.arrive %0, 256;" ::"r"(2 - consumer) : "memory"); }
 
-// A condition that is the same in all threads of a warp, told to the compiler: after a branch that could diverge it would not use
-// uniform registers, and move both operands of every wgmma there by themselves (2048 x 4096 x 2048: 5 %).
+// Tells the compiler that a condition is the same in all threads of a warp. After a branch that could diverge it would not
+// use uniform registers, and would move both operands of each wgmma there separately (2048 x 4096 x 2048: 5 %).
 __device__ __forceinline__ bool uniform(bool condition) { return __any_sync(~0u, condition); }
 
 // A consumer's part of the ring: where it reads, and the barriers.
@@ -247,10 +247,10 @@ __device__ __forceinline__ void scale_back(float (&part)[TILE_N / 2]) {
 }
 
 #if MM32_PRODUCTS == 3
-// multiply_blocks with a scaled lo, promoted every 64 of K. First come the products with lo, by themselves; hi * hi is added, in
-// a turn of its own, once they have been scaled back. That takes 128 cycles, in which the other consumer has to add up its sums
-// and to begin its next products, or has to scale. So all that can be done before is done while products are under way: waiting
-// for the next K-block, finding its descriptors, and waiting for the next turn (5 % of a call).
+// multiply_blocks with a scaled lo, promoted every 64 of K. First come the products with lo, by themselves; hi * hi is added,
+// in a turn of its own, once they have been scaled back. hi * hi takes 128 cycles, in which the other consumer has to add up
+// its sums and begin its next products, or has to scale. So all that can be done beforehand is done while products are under
+// way: waiting for the next K-block, finding its descriptors, and waiting for the next turn (5 % of a call).
 __device__ __forceinline__ bool multiply_scaled_blocks(float (&sum)[TILE_N / 2], Consumer& c, int begin, int end) {
     unsigned long long a_hi, a_lo, b_hi, b_lo;
     const auto begin_block = [&](int kb) {
@@ -365,7 +365,8 @@ __device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigne
                                         const volatile unsigned* stopped) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
-    // Told to the compiler to be the same in a warp, so that it keeps wgmma's descriptors in uniform registers.
+    // The shuffle tells the compiler that this is the same in a warp, so that it keeps wgmma's descriptors in uniform
+    // registers.
     const int consumer = __shfl_sync(~0u, (int)threadIdx.x / 128, 0);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const int first_row = consumer * 64 + warp * 16;
@@ -373,7 +374,7 @@ __device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigne
     if (consumer == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // consumer 0 goes first
     // The exponents of the next tile's rows and columns are loaded before this tile is stored, and used afterwards. Waiting for
     // them with the sums in registers cost 17 % (32768 x 64 x 32768).
-    constexpr int OWN = TILE_N <= 128 ? 1 : TILE_N / 128;  // the columns of which a thread loads the exponent
+    constexpr int OWN = TILE_N <= 128 ? 1 : TILE_N / 128;  // how many columns' exponents a thread loads
     const int column = threadIdx.x % min(TILE_N, 128);
     Scheduler scheduler(p, blockIdx.x);
     TileOfPart tile = scheduler.tile(p);
@@ -440,8 +441,8 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
     __shared__ __align__(16) float staging[2][4 * STAGING];
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u;
     const unsigned full_barriers = shared_address(barriers), empty_barriers = full_barriers + 8 * STAGES;
-    // 1: the producer has stopped before this stage, as another tier computes the result. A flag for each stage: of one for all,
-    // a warp that still has an earlier stage to multiply could see it, and others not.
+    // 1: the producer has stopped before this stage, because another tier computes the result. Each stage has its own flag: a
+    // common flag could be seen by a warp that still has an earlier stage to multiply, and not by others.
     __shared__ unsigned stopped[STAGES];
     constexpr bool MAY_GIVE_UP = MM32_INLINE_PACK && MM32_LOWER_TIER && PLANES == 2;
 #if MM32_INLINE_PACK || MM32_GUARDED
@@ -469,7 +470,7 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
 #if MM32_INLINE_PACK
         asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
         const unsigned queues = ring + STAGES * STAGE;
-        // For what is done when nothing is in the queues any more. The ring begins up to 1023 bytes after `dynamic`.
+        // Used when nothing is in the queues any more. The ring begins up to 1023 bytes after `dynamic`.
         Deciding& deciding = *reinterpret_cast<Deciding*>(dynamic + 1024 + STAGES * STAGE);
         if (threadIdx.x < CONSUMERS + 128) {
             pack_tiles<0, STAGES, STAGE, 0>(s, uniform(scaled_lo), ring, queues, full_barriers, empty_barriers, deciding);

@@ -27,7 +27,7 @@ __device__ __forceinline__ float2 two_factors(int e) {
 __device__ __forceinline__ bool is_moderate(int e) { return e >= -60 && e <= 60; }
 __device__ __forceinline__ float one_factor(int e) { return __uint_as_float((unsigned)(127 - e) << 23); }
 
-// What the last step needs of one column of a tile, and of all of them, in shared memory.
+// What the last step needs of one column of a tile; and of all its columns, in shared memory.
 struct Column {
     Scale scale;
     float bias;
@@ -41,7 +41,7 @@ struct Columns {
     }
 };
 
-// What is loaded here is used later, and so not yet looked at: a tile that waited for it took 17 % longer (32768 x 64 x 32768).
+// What is loaded here is used later, and nothing waits for it here: a tile that waited took 17 % longer (32768 x 64 x 32768).
 __device__ __forceinline__ Column column_at(const Params& s, const TileOfPart& tile, int i) {
     const int n = tile.n0 + i;
     if (n >= s.p.n) return {{0}, 0.f};
@@ -81,15 +81,15 @@ __device__ __forceinline__ void store_columns(float* c, const float4& v, int wid
 // conflicts. With twice as much, a block of mm32_pack would not fit beside one of the multiply.
 constexpr int STAGING_PITCH = 40, STAGING = 8 * STAGING_PITCH;
 
-// Where a thread keeps its sum of squares of C (cancel.cuh) while its registers are needed: in what the pitch leaves free.
+// Where a thread keeps its sum of squares of C (cancel.cuh) while it needs its registers: in what the pitch leaves free.
 __device__ __forceinline__ float& power_of_thread(float* staging) {
     return staging[threadIdx.x % 32 / 4 * STAGING_PITCH + 32 + threadIdx.x % 4];
 }
 
 // Stores what a warp has of a tile: 16 rows from m on and COUNT * 2 columns from the tile's `column` on, in the registers in
 // which wgmma and mma.sync leave them. A thread has rows lane / 4 and lane / 4 + 8, whose scales `rows` undoes, and of each 8
-// columns number 2 * (lane % 4) and the next. Sums leave through shared memory as whole 128-byte lines: stores of 8 bytes to 8
-// rows each took twice as long. WATCH: the squares of what is watched of C are added up (is_watched).
+// columns numbers 2 * (lane % 4) and the next. Sums leave through shared memory as whole 128-byte lines: stores of 8 bytes to 8
+// rows each took twice as long. WATCH: it adds up the squares of the watched part of C (is_watched).
 template <bool WATCH, int COUNT>
 __device__ __forceinline__ void store(const Problem& p, const TileOfPart& tile, const Target& target, int m, int column,
                                       const float2 (&rows)[2], const Columns& columns, const float (&sum)[COUNT],
@@ -161,9 +161,8 @@ __device__ __forceinline__ void store_moderate(float* to, long long stride, cons
     const float* const out = staging + lane / 8 * STAGING_PITCH + lane % 8 * 4;
     float power = 0.f;
     to += MM32_C_VECTOR ? lane / 8 * stride + lane % 8 * 4 : lane;
-    // What follows loads of shared memory does not wait for them: factors are loaded 32 columns ahead, and 8 rows are scaled
-    // while those before them are on their way back. Each wait took as long as 30 instructions (16384 x 32 x 8192: 29 % of the
-    // time).
+    // Nothing waits for loads of shared memory: factors are loaded 32 columns ahead, and 8 rows are scaled while the 8 before
+    // them are being read back. Each wait took as long as 30 instructions (16384 x 32 x 8192: 29 % of the time).
     constexpr int PIECES = TILE_N / 16;  // of 8 rows and 32 columns
     float2 factor[2][4], bias[2][4], scaled[2][4];
     const auto load = [&](int first) {

@@ -8,7 +8,7 @@
 #include "fma/stream_k.cuh"
 #include "ptx/dependent_launch.cuh"
 
-constexpr int QUADS = THREAD_M * (THREAD_N / 4);  // of a tile
+constexpr int QUADS = THREAD_M * (THREAD_N / 4);  // quads of a tile
 
 extern "C" __global__ void __launch_bounds__(THREADS) mm32_fixup(const __grid_constant__ Params s) {
     wait_for_previous_grid();

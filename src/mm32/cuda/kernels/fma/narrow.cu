@@ -34,7 +34,7 @@ constexpr int THREADS = 256, WARPS = THREADS / 32;
 constexpr int TILE = ALONG_K ? WARPS * ROWS : 32 * ROWS;
 constexpr int STAGE = ALONG_K && 128 * DEPTH > 256 ? 128 * DEPTH : 256;  // of K
 constexpr int PIECE = ALONG_K ? STAGE : 64;                    // of K: a part of K is a whole number of pieces
-constexpr int SPAN = ALONG_K ? 32 * 1024 : WARPS * 1024;      // of K: what the block adds before sums join totals, 1024 a lane
+constexpr int SPAN = ALONG_K ? 32 * 1024 : WARPS * 1024;      // of K: how much is added before sums join totals, 1024 a lane
 static_assert(ALONG_K || ROWS == 4);
 static_assert(SPAN % STAGE == 0);
 
@@ -295,8 +295,8 @@ struct Accumulator<false> {
 // Starts to copy a stage of V, from `k` on, to shared memory. What lies past K or past V's last column becomes zeros.
 __device__ __forceinline__ void copy_narrow(float* ring, const Operand& narrow, int k, int depth, int width_left) {
     static_assert(WIDTH == 1 || STAGE == THREADS || !ALONG_K);
-    // Neighbouring threads lie along V's contiguous axis. That is K, and a thread then copies its place of K of every column; or
-    // it is the columns, and a thread copies its column at several places of K.
+    // Neighbouring threads lie along V's contiguous axis. If that is K, a thread copies its place of K of every column; if it
+    // is the columns, a thread copies its column at several places of K.
     const bool along_k = WIDTH > 1 && narrow.k_stride == 1;
     const int c = along_k ? 0 : threadIdx.x % WIDTH, c_hop = along_k ? 1 : 0;
     const int at = along_k ? threadIdx.x : threadIdx.x / WIDTH, hop = along_k ? 0 : THREADS / WIDTH;

@@ -169,7 +169,8 @@ struct Loader<2, ROWS> : CopyMap<2, ROWS> {
     }
 };
 
-// Loads group i of 4 of this thread's rows (of A, 32 apart; columns of B, 16 apart) at one place along K.
+// Loads group i of this thread's rows at one place along K: 4 rows of A, where groups are 32 apart, or 4 columns of B, where
+// they are 16 apart.
 template <int GAP, int COUNT>
 __device__ __forceinline__ void load_fragment(float (&to)[COUNT], int i, unsigned from) {
     load_shared(from + 4 * i * GAP, to[4 * i], to[4 * i + 1], to[4 * i + 2], to[4 * i + 3]);
@@ -224,8 +225,8 @@ __device__ __forceinline__ void store_four(const Problem& p, const Slice& slice,
 #endif
 }
 
-// Computes a slice of a tile with all threads of the block. The ring is free again when it returns. UNTIL_NAN, with PROMOTE: it
-// ends when all sums of the tile are NaN, which they stay.
+// Computes a slice of a tile with all threads of the block. The ring is free again when it returns. UNTIL_NAN, with PROMOTE:
+// it ends when all sums of the tile are NaN, because they stay NaN.
 template <bool UNTIL_NAN = false>
 __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile, const Slice& slice, float* ring) {
     constexpr int A_PITCH = 4 * (TILE_M + PAD), B_PITCH = 4 * (TILE_N + PAD), B_AT = TILE_K * A_PITCH;  // bytes

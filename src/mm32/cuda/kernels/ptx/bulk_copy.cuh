@@ -1,5 +1,5 @@
-// mbarriers and bulk copies (PTX ISA, "mbarrier" and "cp.async.bulk"; sm_90 and later). A bulk copy reports the bytes that have
-// arrived to a barrier in shared memory.
+// mbarriers and bulk copies (PTX ISA, "mbarrier" and "cp.async.bulk"; sm_90 and later). A bulk copy reports to a barrier in
+// shared memory how many bytes have arrived.
 #pragma once
 #include "ptx/cp_async.cuh"
 

@@ -28,7 +28,7 @@ __device__ __forceinline__ void cluster_sync() {
 #endif
 }
 
-// The address in block `rank` of what lies at `address` in this block's shared memory.
+// The address in block `rank`'s shared memory that corresponds to `address` in this block's.
 __device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) {
 #if __CUDA_ARCH__ >= 900
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(address), "r"(rank));
@@ -36,7 +36,8 @@ __device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) 
     return address;
 }
 
-// 16 bytes of shared memory of block `rank`. SHARED: there are other blocks; otherwise it is this one's own.
+// Loads 16 bytes of block `rank`'s shared memory. SHARED: the cluster has other blocks; otherwise the memory is this block's
+// own.
 template <bool SHARED>
 __device__ __forceinline__ float4 load_cluster4(unsigned address, unsigned rank) {
     float4 x;
@@ -56,7 +57,7 @@ __device__ __forceinline__ float4 load_cluster4(unsigned address, unsigned rank)
     return x;
 }
 
-// One or four floats of it.
+// Loads one or four floats in the same way.
 template <bool SHARED>
 __device__ __forceinline__ void load_cluster(unsigned address, unsigned rank, float (&x)[1]) {
 #if __CUDA_ARCH__ >= 900

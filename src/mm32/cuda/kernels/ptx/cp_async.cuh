@@ -20,7 +20,7 @@ __device__ __forceinline__ void copy_async(unsigned to, const float* from, bool 
 
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits until at most PENDING of this thread's committed groups have not arrived.
+// Waits until at most PENDING of this thread's committed groups are still under way.
 template <int PENDING>
 __device__ __forceinline__ void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");

@@ -1,5 +1,5 @@
-// Pairs of fp16 or bf16 numbers in a word (PTX ISA, "cvt", "max", "min" and "setp"; sm_80 and later). BF16: of bf16, otherwise of
-// fp16.
+// Pairs of fp16 or bf16 numbers in a word (PTX ISA, "cvt", "max", "min" and "setp"; sm_80 and later). BF16: the numbers are
+// bf16, otherwise fp16.
 #pragma once
 
 // x in the low half, y in the high one, rounded to nearest.
@@ -18,7 +18,7 @@ __device__ __forceinline__ unsigned fp16_pair(float x, float y) {
 __device__ __forceinline__ void fp16_values(unsigned pair, float& low, float& high) {
     asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }" : "=f"(low), "=f"(high) : "r"(pair));
 }
-// The bits, as an fp32 number, of the fp16 number in the low half.
+// The fp16 number in the low half, as the bits of an fp32 number.
 __device__ __forceinline__ unsigned fp16_widened(unsigned number) {
     unsigned bits;
     asm("{ .reg .b16 h; cvt.u16.u32 h, %1; cvt.f32.f16 %0, h; }" : "=r"(bits) : "r"(number));
@@ -41,7 +41,8 @@ __device__ __forceinline__ unsigned smaller_numbers(unsigned a, unsigned b) {
     return c;
 }
 
-// Whether a number of `least` is below that of `small`, or one of `most` not below that of `limit`, or NaN.
+// Whether a number of `least` is below its counterpart in `small`, or a number of `most` is NaN or not below its counterpart
+// in `limit`.
 template <bool BF16>
 __device__ __forceinline__ bool any_beyond(unsigned most, unsigned least, unsigned small, unsigned limit) {
     unsigned found;

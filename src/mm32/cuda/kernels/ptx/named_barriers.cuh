@@ -1,4 +1,4 @@
-// Barriers of some of a block's threads, by number (PTX ISA, "bar").
+// Named barriers, at which some of a block's threads meet (PTX ISA, "bar").
 #pragma once
 
 template <int BARRIER, int THREADS>
@@ -6,7 +6,7 @@ __device__ __forceinline__ void sync_at() {
     asm volatile("bar.sync %0, %1;" ::"n"(BARRIER), "n"(THREADS) : "memory");
 }
 
-// Whether any of the threads that meet says yes.
+// Whether `yes` is true in any of the threads that meet.
 template <int BARRIER, int THREADS>
 __device__ __forceinline__ bool any_at(bool yes) {
     unsigned any;

@@ -1,4 +1,4 @@
-// Flags and counters in global memory that blocks of a grid tell one another by (PTX ISA, memory consistency model).
+// Flags and counters in global memory by which blocks communicate (PTX ISA, memory consistency model).
 #pragma once
 
 __device__ __forceinline__ void store_release(unsigned* flag, unsigned value) {

@@ -18,7 +18,7 @@ __device__ __forceinline__ void store_shared2(unsigned to, float x, float y) {
 __device__ __forceinline__ void store_shared4(unsigned to, const unsigned (&x)[4]) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
 }
-// Copies 16 bytes of which `bytes` exist, and zeros for the others (PTX ISA, "cp.async").
+// Copies 16 bytes: the first `bytes` from global memory, and zeros for the others (PTX ISA, "cp.async").
 __device__ __forceinline__ void copy_async_part(unsigned to, const char* from, int bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }

@@ -1,5 +1,5 @@
-// What warpgroups do as such (PTX ISA, "setmaxnreg", "fence"; sm_90a): registers that they give to one another, and fences
-// between threads' accesses to shared memory and those of wgmma and mbarriers.
+// Registers that warpgroups give to one another, and fences between threads' accesses to shared memory and those of wgmma and
+// mbarriers (PTX ISA, "setmaxnreg", "fence"; sm_90a).
 #pragma once
 
 template <int COUNT>
@@ -10,7 +10,7 @@ template <int COUNT>
 __device__ __forceinline__ void take_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
-// What threads have stored to shared memory, and this one knows of, is what wgmma reads.
+// Orders wgmma's reads of shared memory after the stores that this thread has made or observed.
 __device__ __forceinline__ void fence_stores_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-// Initialised barriers are seen by all of the cluster.
+// Makes initialised barriers visible to the whole cluster.
 __device__ __forceinline__ void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }

@@ -1,7 +1,7 @@
 // wgmma.mma_async m64nNk16 of bf16 with A in registers and B in shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix
-// Instructions"; sm_90a). A thread has of A what mma.sync m16n8k16 gives it, warp w of the warpgroup of rows 16 * w and on: a[0]
-// and a[1] rows lane / 4 and that + 8 at places 2 * (lane % 4) and the next, a[2] and a[3] the same 8 places further on. There is
-// one overload for each N, as in ptx/wgmma.cuh.
+// Instructions"; sm_90a). A thread holds the same elements of A as for mma.sync m16n8k16; warp w of the warpgroup has the 16
+// rows from 16 * w on. a[0] holds row lane / 4 and a[1] row lane / 4 + 8, at places 2 * (lane % 4) and the next of K; a[2]
+// and a[3] hold the same rows 8 places further on. There is one overload for each N, as in ptx/wgmma.cuh.
 #pragma once
 #include "ptx/wgmma.cuh"
 

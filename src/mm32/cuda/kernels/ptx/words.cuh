@@ -1,7 +1,7 @@
 // Single words: kept in a register, and stored to shared memory (PTX ISA, "st").
 #pragma once
 
-// The same number, which the compiler then keeps instead of computing it again where it is used.
+// Returns x. The compiler then keeps it in a register instead of computing it again at each use.
 __device__ __forceinline__ unsigned in_register(unsigned x) {
     asm volatile("" : "+r"(x));
     return x;
