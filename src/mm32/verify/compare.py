@@ -19,6 +19,7 @@ from .judging import diagnosis, picture, selftest, state
 from .judging.bounds import Truth
 from .judging.judge import DECIDED_BY_ROUNDING, Judgement, as_tensors, judge, same_bits, shape_of
 from .judging.likeness import Likeness
+from .judging.widened import in_order
 from .probing import PassedProbe, Probing, far_data
 from .report import judgement_record
 from .stop import Stop
@@ -217,7 +218,8 @@ class Comparison:
         self.probing = mixed
         got = self.output(seed, first=number == 0)
         self.probing = False
-        result = self.judge_output(got, truths, f"trial {number + 1}")
+        result = in_order(self.truth, judge(got, truths), truths, got, seed)
+        result = self.judge_output(got, truths, f"trial {number + 1}", result)
         if result.same and not mixed:
             self.likeness.count_bits(result)
             said = self.likeness.of_trial(got, truths, result, seed, number)

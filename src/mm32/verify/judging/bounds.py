@@ -31,6 +31,9 @@ STEEP_AT_MOST = 0.25
 MANY_ENTRIES = 1024
 OWN_ERROR_FACTOR = 64.0
 OWN_ERROR_CAP = 16.0  # the reference's own errors count up to so many times the errors that rounding explains
+# How many times the errors of sums in order are allowed (in_order.py), and how many times the other bounds that may be at most.
+ORDER_FACTOR = 2.0
+ORDER_CAP = 16.0
 
 ROUNDOFF = {
     torch.float64: 2.0**-53,
@@ -70,6 +73,7 @@ class Truth:
     - `unordered`: on the way equal entries were sorted, whose order torch does not define. The perturbed run has another order,
       and the reference's own error says nothing of that.
     - `loose`: how far each entry moves where numbers near a tie go to the other side (ties.py).
+    - `ordered`: the errors of the same output with its sums made in order, if they were asked for (in_order.py).
 
     What NaN and Inf may be:
     - `either`: where the reference has NaN, any value is right.
@@ -114,6 +118,7 @@ class Truth:
     by_row: bool = False
     unordered: bool = False
     loose: Tensor | None = None
+    ordered: Errors | None = None
     columns: dict[int, Tensor] = field(default_factory=dict)
     own_sizes: list[float] | None = None
     _own: tuple[Errors, Errors] | None = None
@@ -262,6 +267,10 @@ class Truth:
                 componentwise = max(componentwise, slack * self._allowed(self.noise.componentwise * self.u) / self.u)
             normwise = max(normwise, min(4 * errors.normwise, OWN_ERROR_CAP * normwise))
             componentwise = max(componentwise, min(4 * errors.componentwise, OWN_ERROR_CAP * componentwise))
+            if self.ordered is not None:
+                normwise = max(normwise, min(ORDER_FACTOR * self.ordered.normwise, ORDER_CAP * normwise))
+                wide = min(ORDER_FACTOR * self.ordered.componentwise, ORDER_CAP * componentwise)
+                componentwise = max(componentwise, wide)
             self._own = errors, Errors(normwise, componentwise)
         return self._own
 

@@ -16,6 +16,7 @@ from ..exchange.wire import anew, leaves
 from .bounds import ROUNDOFF, Truth, without
 from .draws import Recorder, Replayer
 from .few_terms import FewTerms
+from .in_order import InOrder
 from .rounding import Rounding
 from .sizes import FEW, axes_of_columns, by_column, relative
 from .ties import PARTS, OtherSide, Ties
@@ -221,6 +222,17 @@ def _run(
             number += 1
     exact.noise = perturbed.noise()
     return exact
+
+
+def in_order(
+    model: nn.Module, inputs: Sequence[Any], drawn: list[Any], way: int, names: list[str] | None = None
+) -> Any:
+    """Return the model's output with its sums made in order by one fp32 accumulator (in_order.py), all else in float64; None
+    where there is no such sum, or one is too long."""
+    mode = InOrder(way)
+    with DoubleModel(model, drawn) as twin:
+        out = twin(inputs, mode, names)
+    return out if mode.sums and not mode.left_out else None
 
 
 class _Perturbed:

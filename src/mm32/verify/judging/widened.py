@@ -1,12 +1,14 @@
-"""Bounds made wider by further perturbed float64 runs, for an output that is beyond them, but not far."""
+"""Bounds made wider by further float64 runs, perturbed or with sums in order, for an output that is beyond them, but not far."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from .bounds import Truth
+from .bounds import ORDER_CAP, U32, Errors, Truth, worse
+from .in_order import WAYS
 from .judge import Judgement, judge
 from .truth import TruthSource
 
@@ -15,6 +17,7 @@ AGAIN, FAR_BEYOND = 4, 4.0
 # If rounding alone moves an output by more than this part of its size, as in a filter that diverges, the same products in another
 # order may give anything.
 UNSTEADY = 2.0**-10
+ORDERED = 2.0**-10  # sums in order that are further off than this part of the result excuse nothing
 
 
 def perturbed_again(
@@ -25,15 +28,58 @@ def perturbed_again(
     Where a few entries decide the error of the whole, such as those of a softmax of two equal scores, one perturbed run may not
     show how far rounding moves them. `right`: the reference's output for the inputs that it has now.
     """
-    if not any(truth.noise is not None for truth in truths):
-        return found
-    for again in range(1, AGAIN + 1):
+    for again in range(1, AGAIN + 1 if any(truth.noise is not None for truth in truths) else 1):
         near = found.measured and found.errors.normwise <= FAR_BEYOND * found.bounds.normwise
         if found.same or not near:
             break
         widen(truths, source.of(seed, right, again=again))
         found = judge(got, truths)
-    return found
+    return in_order(source, found, truths, got, seed)
+
+
+def in_order(source: TruthSource, found: Judgement, truths: list[Truth], got: Any, seed: int) -> Judgement:
+    """Judge an output that was `found` beyond its bounds, but not far, again by what plain sums make of the same data.
+
+    An honest kernel may sum with one accumulator, and on data whose large terms come first that is further off than the length
+    of the sum tells.
+    """
+    if found.same or not _may_be_order(found, truths):
+        return found
+    for way in range(WAYS):
+        made = source.in_order(seed, way)
+        if made is None or len(made) != len(truths):
+            return found
+        for truth, leaf in zip(truths, made, strict=True):
+            _note_order(truth, leaf)
+    again = judge(got, truths)
+    if again.same:
+        source.note(
+            "an output is beyond the usual bounds, and no further off than plain sums in order (one fp32 accumulator each) make "
+            "of the same data: the same"
+        )
+    return again
+
+
+def _may_be_order(found: Judgement, truths: list[Truth]) -> bool:
+    """Return whether sums in order may explain an error: one that is measured in fp32, with a float64 truth of all entries."""
+    near = found.measured and found.errors.normwise <= ORDER_CAP * found.bounds.normwise
+    near = near and found.errors.componentwise <= ORDER_CAP * found.bounds.componentwise
+    return near and not any(
+        t.rows is not None or t.exact is None or t.extreme or t.bitwise or t.relative is not None for t in truths
+    )
+
+
+def _note_order(truth: Truth, leaf: Any) -> None:
+    """Add to a truth how far off its output is with sums in order."""
+    exact = truth.exact
+    if not isinstance(exact, Tensor) or not isinstance(leaf, Tensor) or exact.shape != leaf.shape or truth.u != U32:
+        return
+    errors, *_ = truth.measure(leaf.to(truth.reference.device))
+    if not (errors.normwise <= ORDERED and errors.componentwise * U32 <= ORDERED):
+        return
+    before = truth.ordered or Errors()
+    truth.ordered = Errors(worse(before.normwise, errors.normwise), worse(before.componentwise, errors.componentwise))
+    truth.forget()
 
 
 def widen(truths: list[Truth], others: list[Truth]) -> None:

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from ..inputs.regrouped import least
 from ..judging.judge import judge
+from ..judging.widened import in_order
 from ..processes.channel import Failure
 from ..report import judgement_record
 from ..text import one_line
@@ -60,7 +61,7 @@ def run(comparison: Comparison, passed: Sequence[PassedProbe]) -> tuple[dict[str
         return {"status": "different", "reason": said}, said
     comparison.give(comparison.inputs)
     got = comparison.output(seed)
-    result = judge(got, truths)
+    result = in_order(comparison.truth, judge(got, truths), truths, got, seed)
     said = ""
     if not result.same:
         said = comparison.judge_output(got, truths, "probe another first call", result).reason

@@ -13,8 +13,9 @@ from ..exchange.wire import leaves
 from ..inputs.probes import PROBES, REORDERED, Probe, skip_reason
 from ..judging.bounds import U32, Truth
 from ..judging.formats import shared
-from ..judging.judge import Judgement
+from ..judging.judge import Judgement, judge
 from ..judging.likeness import ORDERED
+from ..judging.widened import in_order
 from ..report import judgement_record
 from .prober import LATE, UNSET, Prober
 
@@ -94,7 +95,8 @@ class ProductProbes(Prober):
         if raised:
             record |= {"status": "skipped", "reason": raised}
             return None
-        result = self.comparison.judge_output(got, truths, f"probe {probe.name}")
+        result = in_order(self.truth, judge(got, truths), truths, got, seed)
+        result = self.comparison.judge_output(got, truths, f"probe {probe.name}", result)
         if probe is REORDERED and result.same:
             result = self._whatever_the_order(got, truths[0], result)
         if probe.judged == "relative" and result.measured and math.isfinite(result.errors.normwise):

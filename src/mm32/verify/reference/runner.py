@@ -98,6 +98,7 @@ class ReferenceRunner(ScriptRunner):
             "let_go": self.let_go,
             "leave_states": self.leave_states,
             "truth": self.truth,
+            "in_order": self.in_order,
             "examine": self.examine,
             "gauge": self.gauge,
             "spoiled": self.spoiled,
@@ -378,6 +379,28 @@ class ReferenceRunner(ScriptRunner):
                 self.free_memory()
         self.free_memory()  # what the exception's traceback held is free only now
         raise BuildError(why_not)
+
+    def in_order(self, request: Request) -> Answer:
+        """Return the model's output for the inputs of the last forward with its sums made in order, in the "way" asked for
+        (in_order.py); None where that takes too long, or the truth covers a part of the batch only."""
+        assert self.model is not None
+        self.restore_state()
+        try:
+            drawn = self.drawn(request["seed"])
+            if self.last is None:
+                self.forward({"seed": request["seed"]})
+                self.restore_state()
+            inputs, _, rows = self._part(request["seed"])
+            if rows is not None:
+                return {"value": None}
+            with _seeded(self.model, request["seed"]):
+                found = exact.in_order(self.model, inputs, drawn, request["way"], self.names)
+            return {"value": self.copy(found)}
+        except (CannotReplay, torch.OutOfMemoryError):
+            return {"value": None}
+        finally:
+            self.restore_state()
+            self.free_memory()
 
     def drawn(self, seed: int) -> list[Any]:
         """Return the random numbers that the model draws with this seed. Raises CannotReplay."""

@@ -1,0 +1,122 @@
+"""Sums in order (judging/in_order.py): what one fp32 accumulator makes of a sum, and what an honest kernel may be off by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from mm32.verify.judging import exact
+from mm32.verify.judging.in_order import WAYS, InOrder
+
+Compare = Callable[..., tuple[str, str, Any]]
+SUMS = "import numpy as np; s = lambda t: torch.from_numpy(np.add.accumulate(t.numpy(), -1)[..., -1:].copy()); "
+NORM = SUMS + "d = x - s(x) / x.shape[-1]; return d * torch.rsqrt(s(d * d) / x.shape[-1] + 1e-5)"
+MSE = SUMS + "d = (x - y).reshape(-1); return (s(d * d) / d.numel()).reshape(())"
+
+
+def one_by_one(terms: Tensor, way: int) -> float:
+    """Return the sum of a vector by a loop of fp32 additions, from the first term, the last one or the middle on."""
+    order = list(range(len(terms)))
+    order = (
+        order[::-1] if way == 1 else order[(len(order) + 1) // 2 :] + order[: (len(order) + 1) // 2] if way else order
+    )
+    total = np.float32(0)
+    for i in order:
+        total = np.float32(total + np.float32(float(terms[i])))
+    return float(total)
+
+
+def in_mode(way: int, call: Callable[[], Tensor]) -> Tensor:
+    mode = InOrder(way)
+    with mode:
+        out = call()
+    assert mode.sums
+    assert not mode.left_out
+    return out
+
+
+@pytest.mark.parametrize("way", range(WAYS))
+def test_sums_are_those_of_one_accumulator(way: int) -> None:
+    t = (torch.randn(6, 1000).double() * 100 + 7).float().double()
+    assert in_mode(way, lambda: t.sum(1)).tolist() == [one_by_one(row, way) for row in t]
+    assert float(in_mode(way, lambda: t.sum())) == one_by_one(t.reshape(-1), way)
+    columns = in_mode(way, lambda: t.sum(0, keepdim=True))
+    assert columns.tolist() == [[one_by_one(column, way) for column in t.T]]
+    assert in_mode(way, lambda: t.mean(1)).tolist() == [one_by_one(row, way) * (6 / 6000) for row in t]
+    lengths = in_mode(way, lambda: torch.linalg.vector_norm(t, dim=1))
+    assert torch.allclose(lengths, t.square().sum(1).sqrt(), rtol=1e-5, atol=0)
+    assert not torch.equal(lengths, t.square().sum(1).sqrt())
+
+
+@pytest.mark.parametrize("way", range(WAYS))
+@pytest.mark.parametrize("at_once", [True, False], ids=["by terms", "by updates"])
+def test_products_are_those_of_one_accumulator(way: int, at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mm32.verify.judging.in_order.AT_ONCE", 1 << 26 if at_once else 0)
+    a, b = (torch.randint(-4, 5, shape).double() * 2.0**20 for shape in ((5, 301), (301, 7)))
+    a[:, 50], b[50] = 2.0**33, 2.0**33  # terms added to this one lose bits in fp32, so that the order decides
+    right = torch.tensor([[one_by_one(a[i] * b[:, j], way) for j in range(7)] for i in range(5)], dtype=torch.float64)
+    assert not torch.equal(right, a @ b)
+    assert torch.equal(in_mode(way, lambda: a @ b), right)
+    assert torch.equal(in_mode(way, lambda: torch.mv(a, b[:, 0])), right[:, 0])
+    assert float(in_mode(way, lambda: torch.dot(a[0], b[:, 0]))) == float(right[0, 0])
+    assert torch.equal(in_mode(way, lambda: torch.bmm(a.expand(2, 5, 301), b.expand(2, 301, 7)))[1], right)
+    bias = torch.randn(7).double()
+    assert torch.equal(in_mode(way, lambda: torch.addmm(bias, a, b, beta=0.5, alpha=2.0)), 0.5 * bias + 2 * right)
+    column = torch.randn(5).double()
+    assert torch.equal(in_mode(way, lambda: torch.addmv(column, a, b[:, 0])), column + right[:, 0])
+
+
+def test_norms_are_taken_apart() -> None:
+    model = torch.nn.LayerNorm(512).requires_grad_(False)
+    x = torch.randn(4, 512)
+    made = exact.in_order(model, [x], [], 0)
+    right = model.double()(x.double())
+    assert made.dtype == torch.float64
+    assert 0 < float((made - right).norm() / right.norm()) < 1e-6
+    assert exact.in_order(torch.nn.ReLU(), [x], [], 0) is None, "it has no sums"
+
+
+@pytest.mark.parametrize(
+    ("right", "plain", "inputs", "arguments"),
+    [
+        ("return F.layer_norm(x, (8192,))", NORM, "[torch.randn(16, 8192)]", "x"),
+        ("return F.mse_loss(x, y)", MSE, "[torch.randn(64, 1024), torch.randn(64, 1024)]", "x, y"),
+        ("return x @ y", SUMS + "return s(x * y.T)", "[torch.randn(8, 2048), torch.randn(2048, 1)]", "x, y"),
+    ],
+    ids=["layer norm", "loss", "matrix-vector product"],
+)
+def test_one_accumulator_is_the_same(right: str, plain: str, inputs: str, arguments: str, verdict: Compare) -> None:
+    for _ in range(2):  # other data each time
+        found, why, _ = verdict(right, plain, inputs, arguments=arguments)
+        assert found == "SAME", why
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "inputs", "arguments"),
+    [
+        ("return F.layer_norm(x, (8192,))", "return F.layer_norm(x.bfloat16().float(), (8192,))", "[torch.randn(16, 8192)]", "x"),
+        (
+            "return F.mse_loss(x, y)",
+            MSE.replace("s(d * d)", "1.00003 * s(d * d)"),
+            "[torch.randn(256), torch.randn(256)]",
+            "x, y",
+        ),
+        (
+            "return x @ y",
+            "return x.half().float() @ y.half().float()",
+            "[torch.randn(8, 2048), torch.randn(2048, 1)]",
+            "x, y",
+        ),
+    ],
+    ids=["layer norm of bf16", "loss with a factor", "product of fp16"],
+)  # fmt: skip
+def test_what_no_order_explains_is_different(
+    right: str, wrong: str, inputs: str, arguments: str, verdict: Compare
+) -> None:
+    found, why, _ = verdict(right, wrong, inputs, arguments=arguments)
+    assert found == "DIFFERENT", why
