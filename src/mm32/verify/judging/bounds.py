@@ -224,7 +224,7 @@ class Truth:
 
     def forget(self) -> None:
         """Forget the bounds, so that they are computed anew when asked for: `noise` has changed."""
-        self._own = self._settled = None
+        self._own = self._settled = self._whole = self._part = None
 
     def other(self, **fields: Any) -> Truth:
         """Return a copy with these `fields` changed, of which nothing has been computed yet."""

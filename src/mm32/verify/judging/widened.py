@@ -61,12 +61,10 @@ def in_order(source: TruthSource, found: Judgement, truths: list[Truth], got: An
 
 
 def _may_be_order(found: Judgement, truths: list[Truth]) -> bool:
-    """Return whether sums in order may explain an error: one that is measured in fp32, with a float64 truth of all entries."""
+    """Return whether sums in order may explain an error: one that is measured, and has a float64 truth."""
     near = found.measured and found.errors.normwise <= ORDER_CAP * found.bounds.normwise
     near = near and found.errors.componentwise <= ORDER_CAP * found.bounds.componentwise
-    return near and not any(
-        t.rows is not None or t.exact is None or t.extreme or t.bitwise or t.relative is not None for t in truths
-    )
+    return near and not any(t.exact is None or t.extreme or t.bitwise or t.relative is not None for t in truths)
 
 
 def _note_order(truth: Truth, leaf: Any) -> None:
@@ -74,7 +72,7 @@ def _note_order(truth: Truth, leaf: Any) -> None:
     exact = truth.exact
     if not isinstance(exact, Tensor) or not isinstance(leaf, Tensor) or exact.shape != leaf.shape or truth.u != U32:
         return
-    errors, *_ = truth.measure(leaf.to(truth.reference.device))
+    errors, *_ = truth.part().measure(leaf.to(truth.reference.device))
     if not (errors.normwise <= ORDERED and errors.componentwise * U32 <= ORDERED):
         return
     before = truth.ordered or Errors()
