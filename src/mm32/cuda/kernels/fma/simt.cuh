@@ -333,8 +333,8 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
 #endif
 
     // Each thread passes its sums through words of the ring that are its own, with neighbours exchanged in pairs. Registers that
-    // are stored as one vector must be neighbours, and so must the elements of B that are loaded as one; without the exchange a
-    // sum and the element of B that it is multiplied with would share a register bank, and every FMA would wait. After the ring
+    // are stored as one vector must be neighbours, and so must the elements of B that are loaded as one; without the exchange
+    // the sum and the element of B of an FMA would share a register bank, and every FMA would wait. After the ring
     // the epilogue is a loop and not separate code for each sum, so that it does not change the registers of the main loop.
     static_assert(16 * THREAD_M * THREADS <= STAGES * STAGE);
     const unsigned mine = ring_at + 16 * threadIdx.x;
