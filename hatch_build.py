@@ -1,9 +1,9 @@
-"""What a build makes beyond pyproject.toml: the package's long description, from README.md, and in the wheel the folder of
+"""What a build adds to what pyproject.toml says: the package's long description, from README.md, and, in the wheel, the folder of
 examples and docs/errors.md, which `mm32 errors` shows.
 
-A package index has no repository that relative links could lead into. Where pyproject.toml names one, `urls.Source`, they lead
-there, to the files of this version, and pictures come from there. Otherwise each link becomes its text and the path that it leads
-to, in the source distribution, and a picture becomes its text and path. Links with a URL stay.
+A package index has no repository that relative links could lead into. If pyproject.toml names a repository (`urls.Source`), the
+links lead to its files of this version, and pictures come from it. Otherwise each link becomes its text and its path in the
+source distribution, and a picture becomes its text and path. Links with a URL stay.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://)/?([^)]+)\)")
 
 
 def long_description(readme: str, files: str | None = None) -> str:
-    """The text for a package index. `files` is the URL of the folder that the repository's files are in, if there is one:
-    .../blob/VERSION, where hosts have pages that show them, and .../raw/VERSION the files themselves."""
+    """Return the text for a package index.
+
+    `files`: the URL of the folder of the repository's files, if there is one. It is .../blob/VERSION, where hosts have pages that
+    show the files; .../raw/VERSION has the files themselves.
+    """
     if files is not None:
         readme = PICTURE_FILE.sub(f"{'/raw/'.join(files.rsplit('/blob/', 1))}/", readme)
         return RELATIVE_LINK.sub(lambda link: f"[{link[1]}]({files}/{link[2]})", readme)
@@ -32,7 +35,7 @@ def long_description(readme: str, files: str | None = None) -> str:
 
 
 def _as_text(link: re.Match[str]) -> str:
-    """What a link says, and where it leads."""
+    """Return the text of a link and, if it is another text, the path that it leads to."""
     shown, target = link[1], link[2].lstrip("/")
     return shown if shown == target else f"{shown} ({target})"
 
@@ -46,7 +49,7 @@ class LongDescription(MetadataHookInterface):
 
 
 class Files(BuildHookInterface):
-    """Not pyproject.toml's force-include: an editable install would get copies, which then differ from the checkout's."""
+    """Adds files to the wheel. pyproject.toml's force-include would add copies to an editable install too, which get outdated."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version != "editable":

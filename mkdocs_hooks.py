@@ -1,9 +1,9 @@
-"""Hooks of `make docs`: what a page of the repository needs to be one of the site.
+"""Hooks of `make docs`, which turn pages of the repository into pages of the site.
 
 The records that pages link to are copied into the site: /benchmarks/results/CARD/NAME.json in the repository is
-records/CARD/NAME.json there. A <picture>, of which a browser chooses the file by the system's colours, becomes two images, of
-which the theme shows the one for its own switch. Figures in tables do not break over two lines. Links to the repository and to a
-page's source appear where it is known.
+records/CARD/NAME.json there. A <picture>, whose file a browser chooses by the system's colours, becomes two images; the theme
+shows the one for its own light or dark switch. Figures in tables do not break over two lines. Links to the repository and to a
+page's source appear if the repository is known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def repository(pyproject: str, environment: Any) -> str | None:
-    """The URL of the repository: `urls.Source` of pyproject.toml, or that of the workflow that builds the site."""
+    """Return the URL of the repository: `urls.Source` of pyproject.toml, or that of the workflow that builds the site."""
     if named := SOURCE.search(pyproject):
         return named[1].rstrip("/")
     server, name = environment.get("GITHUB_SERVER_URL"), environment.get("GITHUB_REPOSITORY")
@@ -56,12 +56,12 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
 
 
 def with_links_to_records(markdown: str, page: str) -> str:
-    """The text of `page` (its path in docs/), its links to records relative to it."""
+    """Return the text of `page` (its path in docs/) with its links to records made relative to it."""
     return markdown.replace("](/benchmarks/results/", f"]({'../' * page.count('/')}records/")
 
 
 def with_whole_figures(markdown: str) -> str:
-    """The text with each figure in its tables kept on one line; what stands in code is left as it is."""
+    """Return the text with each figure in its tables kept on one line; code is left as it is."""
 
     def line(text: str) -> str:
         if not text.startswith("|"):
@@ -74,5 +74,5 @@ def with_whole_figures(markdown: str) -> str:
 
 
 def with_both_pictures(markdown: str) -> str:
-    """The text with two images, for a light and a dark page, in the place of each <picture>."""
+    """Return the text with two images, for a light and a dark page, in place of each <picture>."""
     return PICTURE.sub(r"![\2](\3#only-light)![\2](\1#only-dark)", markdown)

@@ -1,11 +1,12 @@
 """Verifies 60 generated candidates for one reference as a batch: python benchmarks/batch.py [-o FILE.json] [NAME...].
 
-With --candidates more: copies of those that are right, slow or wrong, a file each.
+With --candidates N, copies of the right, slow and wrong ones are added, each in a file of its own.
 
-relu(A.T @ B.T) of 1024 x 2048 x 1024, about 100 us on an H200, 64 x 80 x 96 on a CPU. The candidates are those of
-tests/support/verify/many.py: right and slow, right and fast, wrong in many ways, three that hang, three that crash, three that
-do not build. The record has the verdict of each and what it had to be, how long all took, how many a minute, and how many were
-lost or wrong. A rate holds for a run from its beginning to its end, so nothing is kept to go on from.
+The reference is relu(A.T @ B.T) of 1024 x 2048 x 1024, which takes about 100 us on an H200, or of 64 x 80 x 96 on a CPU. The
+candidates are those of tests/support/verify/many.py: right and slow, right and fast, wrong in many ways, three that hang, three
+that crash, three that do not build. The record has each candidate's verdict and the verdicts that it may get, the seconds of the
+whole run, candidates a minute, and how many were lost or got a wrong verdict. The rate is of one run from beginning to end, so
+no results are stored for a later run to continue with.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from mm32.verify.batch.jobs import Pair
 verify_runs.find_tests()
 from support.verify import many  # noqa: E402
 
-BATCHES = 300.0  # seconds that one step of a candidate may take in a batch that says nothing of it
+BATCHES = 300.0  # seconds for one step of a candidate: the time limit of a batch that sets none
 SIZES = {"cuda": (1024, 2048, 1024), "cpu": many.SIZES}
 SEED = 0
 
 
 def more(folder: Path, expected: dict[str, set[Verdict]], count: int) -> dict[str, set[Verdict]]:
-    """`expected`, and as many copies of its files as make `count`; none of what hangs, crashes or does not build."""
+    """Return `expected` with copies of its files added, up to `count`; none are of files that hang, crash or do not build."""
     names = random.Random(SEED).sample(kept := [name for name in expected if name[0] in "rsw"], len(kept))
     made = dict(expected)
     for number in range(len(expected), count):
@@ -46,14 +47,14 @@ def more(folder: Path, expected: dict[str, set[Verdict]], count: int) -> dict[st
 
 
 def expected_here(expected: dict[str, set[Verdict]]) -> dict[str, set[Verdict]]:
-    """On Hopper mm32's own kernels have to be faster as well."""
+    """Return `expected`; on Hopper, mm32's own kernels have to be FASTER."""
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
         return expected
     return expected | {f"r_{name}.py": {Verdict.FASTER} for name in many.OWN}
 
 
 def method(candidates: int, timeout: float, limit: float | None) -> str:
-    """What was run, with the limits that it ran with."""
+    """Return a sentence that says what was run, and with which limits."""
     step = "as batches have it" if timeout == BATCHES else f"where batches have {BATCHES:g} s"
     whole = "and no limit for the whole" if limit is None else f"and a limit of {limit:g} s for the whole"
     return (
@@ -63,7 +64,7 @@ def method(candidates: int, timeout: float, limit: float | None) -> str:
 
 
 def summary(rows: Sequence[dict[str, Any]], of: int, seconds: float) -> dict[str, Any]:
-    """`rate`: candidates a minute, all included. Seconds of candidates overlap, so their sum gives no rate."""
+    """Return the figures of a run. `rate`: candidates a minute, all included; their seconds overlap, so the sum gives no rate."""
     return {
         "candidates": of,
         "lost": of - len(rows),
@@ -100,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"no candidate has {' or '.join(options.names)} in its name: they are {', '.join(expected)}")
         kept = verify_runs.Record("batch", method(len(names), options.timeout, options.limit), options.output)
         random.Random(SEED).shuffle(names)
-        names.sort(key=lambda name: name[0] != "h")  # what hangs first: at the end all would wait for it
+        names.sort(key=lambda name: name[0] != "h")  # those that hang come first: at the end, all would wait for them
         run = verify_runs.Run(options.limit, None, timeout=options.timeout)
         begin = time.monotonic()
         said: dict[str, Any] = {}

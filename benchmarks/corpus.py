@@ -1,8 +1,9 @@
 """Runs the corpus of cheats and honest candidates as one batch: python benchmarks/corpus.py [-o FILE.json] [NAME...].
 
-The corpus is tests/verify/corpus; each file says the verdict that it must get. Those for CUDA alone come first, then the others,
-both shuffled, last those that a compiler has to build. NAME: only those with it in their names (cheats/t_, honest). With --store
-a run that was stopped goes on where it was. A line for each; exits with 1 if a verdict is none that the file may get.
+The corpus is tests/verify/corpus; each file says which verdict it must get. Files for CUDA alone come first, then the others,
+then those that a compiler has to build; each of the three groups is shuffled. NAME selects the files that have it in their names
+(cheats/t_, honest). With --store, a run that was stopped continues where it was. Prints a line for each file, and exits with 1
+if one gets a verdict that it may not get.
 """
 
 from __future__ import annotations

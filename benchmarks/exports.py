@@ -1,8 +1,8 @@
 """Exports every kernel for the reference problems and verifies each file: python benchmarks/exports.py [-o FILE.json] [NAME...].
 
-Needs a CUDA device. The files are one batch: each is built on the host, a minute of a core, while others are verified. With
---resume those that the record has are not verified again. Prints one line for each file. Exits with 1 if any verdict is not
-"same" or a file is left, and with 2 without a CUDA device.
+Needs a CUDA device. The files are one batch: each is built on the host, which takes a core a minute, while others are verified.
+With --resume, files that the record already has are not verified again. Prints one line for each file. Exits with 1 if any
+verdict is not "same" or the limit left files unverified, and with 2 without a CUDA device.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def rows(found: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each problem, its results in the order of kernels."""
+    """Return a row for each problem, with its results in the order of KERNELS."""
     return [
         {"case": problem, "results": {k: found[problem, k] for k in KERNELS if (problem, k) in found}}
         for problem in PROBLEMS

@@ -1,8 +1,8 @@
 """Times mm32 beside torch on every family of data and writes the record: python benchmarks/families.py [--all-shapes].
 
-Needs a CUDA device; takes about a minute on an H200. The record that docs/families.md is made from is
-benchmarks/results/<card>/families.json; after writing it, `make tables`. With --shape or --only no record is written but where
--o says.
+Needs a CUDA device; takes about a minute on an H200. docs/families.md is made from the record
+benchmarks/results/<card>/families.json: run `make tables` after writing it. With --shape or --only, a record is written only if
+-o says where.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from mm32.bench import families, measure, record, summary
 
 SHAPE = (2048, 4096, 2048)
-# M, K, N, batch, for families.SOME.
+# M, K, N and batch of --all-shapes, which measures families.SOME in them unless --only names others.
 FURTHER = ((2048, 2048, 2048, 1), (512, 4096, 512, 1), (2048, 256, 2048, 1), (512, 512, 512, 8))
 
 

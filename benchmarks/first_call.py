@@ -1,11 +1,11 @@
 """Where the time of a first call goes, in new processes: python benchmarks/first_call.py [--products LIST] [-o FILE].
 
-Needs a CUDA device; takes half a minute on an H200. Each product's first call is timed by phase three
-times: with the cubins that came with the package (`make cubins`), with a warm cache on disk and none of those, and with neither.
-Then the first step of a GPT-2 by torch alone and under mm32.enable(), likewise. The record is
+Needs a CUDA device; takes half a minute on an H200. Each product's first call is timed by phase three times: with the cubins
+that came with the package (`make cubins`), with a warm cache on disk but without those cubins, and with neither. The first step
+of a GPT-2 is timed in the same way under mm32.enabled(), and once by torch alone. The record is
 benchmarks/results/<card>/first_call.json.
 
-A process is forked from one that has imported torch and has not used CUDA, so that torch is imported once.
+Each time is measured in a process forked from one that has imported torch but not used CUDA, so torch is imported only once.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ LAYERS, WIDTH, HEADS, TOKENS, VOCABULARY = 12, 768, 12, 512, 50257  # of the GPT
 
 
 class Phases:
-    """Seconds by phase, of functions that are wrapped while it is open. What a phase calls of another one counts for that."""
+    """Seconds by phase, of functions that are wrapped. A call inside another timed call counts for its own phase only."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
-        self._open: list[float] = []  # seconds that phases inside the open ones took
+        self._open: list[float] = []  # for each timed call under way, the seconds of timed calls inside it
 
     def wrap(self, phase: str, run: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **options: Any) -> Any:
@@ -67,7 +67,7 @@ class Phases:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Times mm32's own functions."""
+        """Time mm32's own functions meanwhile."""
         from mm32 import prepared
         from mm32.cuda import cublas, driver, launch, prebuilt
 
@@ -90,7 +90,7 @@ class Phases:
 
 
 def first_call(call: Callable[[], object], wait: Callable[[], None]) -> dict[str, float]:
-    """Seconds of a call, in all ("call"), by phase, and of the same call once more ("second")."""
+    """Return the seconds of a call in all ("call") and by phase, and of the same call once more ("second")."""
     from mm32.cuda import compile as compiler
 
     phases, compiled = Phases(), []
@@ -118,7 +118,10 @@ def first_call(call: Callable[[], object], wait: Callable[[], None]) -> dict[str
 
 
 def _start(origin: str) -> dict[str, float]:
-    """Starts CUDA, then torch's first product, then imports mm32, which finds its cubins in one place only."""
+    """Return the seconds that starting CUDA with torch's first product takes ("torch"), and importing mm32 ("import").
+
+    mm32 then finds cubins of the package only if `origin` is "wheel".
+    """
     start = time.perf_counter()
     a = torch.randn(300, 300, device="cuda")
     (a @ a).sum().item()
@@ -134,7 +137,7 @@ def _start(origin: str) -> dict[str, float]:
 
 
 def product(text: str, origin: str) -> dict[str, Any]:
-    """A product's first call."""
+    """Return a product's kernel, its number of launches, and the seconds of its first call."""
     seconds = _start(origin)
     import mm32
     from mm32 import gemm, prepared, sizes
@@ -168,7 +171,7 @@ class _Block(torch.nn.Module):
 
 
 def step(who: str, origin: str) -> dict[str, Any]:
-    """The first forward and backward pass of a model, by torch or under mm32.enable()."""
+    """Return the seconds of a model's first forward and backward pass, by torch or under mm32.enabled(), and mm32's kernels."""
     seconds = _start(origin)
     import mm32
 
@@ -194,7 +197,7 @@ def step(who: str, origin: str) -> dict[str, Any]:
 
 
 def in_a_new_process(run: Callable[[], dict[str, Any]], cache: Path) -> dict[str, Any]:
-    """What `run` returns in a process forked from this one, with its cache of kernels in a folder. RuntimeError if it fails."""
+    """Return what `run` returns in a process forked from this one, with kernel cache `cache`. Raises RuntimeError if it fails."""
     sys.stdout.flush()
     reading, writing = os.pipe()
     child = os.fork()
@@ -238,7 +241,7 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         warm = Path(folder) / "warm"
-        in_order = ("wheel", "compiled", "cache")  # what is compiled fills the cache
+        in_order = ("wheel", "compiled", "cache")  # "compiled" fills the cache for "cache"
 
         def folder_of(case: str, origin: str) -> Path:
             return (Path(folder) / "wheel" if origin == "wheel" else warm) / case.replace(":", "-")

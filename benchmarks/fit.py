@@ -4,8 +4,8 @@
     python benchmarks/fit.py fit RECORD...                       anywhere: the table of shares to put in cost.py, and a report
 
 `measure` times every sensible candidate of each kernel, and torch, on CASES random products; run again with the same file, it
-goes on where it stopped. `fit` takes its record, and those of benchmarks/record.py for what they have. Half of the cases, by the
-hash of their names, are held out: shares are fitted on the others, and the report is of these.
+continues where it stopped. `fit` takes this record, and uses what it can of records of benchmarks/record.py. Half of the cases,
+chosen by the hash of their names, are held out: the shares are fitted to the others, and the report is of those held out.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from mm32.plan import card as cards
 from mm32.plan import cost
 
 CASES, SEED = 320, 7
-MOST_BYTES, MOST_FLOPS = 4e9, 2**42  # of a case
-NEAR, FAR = 3.0, 10.0  # times the least estimate: candidates up to it are measured, and a kernel's best up to the other
+MOST_BYTES, MOST_FLOPS = 4e9, 2**42  # the most of one case
+# Candidates are measured up to NEAR times the least estimate of all, and each kernel's best one up to FAR times.
+NEAR, FAR = 3.0, 10.0
 ROUNDS = 15
-PULL = 0.3  # samples' worth of weight for what a share is today: few times do not move it far
+PULL = 0.3  # the weight of a share's present value, in samples: a few measured times do not move it far
 METHOD = "interleaved rounds, cold L2, medians of CUDA events; random products, the planner's candidates by name"
 
 
@@ -45,7 +46,7 @@ METHOD = "interleaved rounds, cold L2, medians of CUDA events; random products, 
 
 
 def cases(count: int = CASES, seed: int = SEED) -> list[Case]:
-    """Random products of every kind that the planner has to choose for, in an order in which any part is a fair sample."""
+    """Return random products of every kind that the planner has to choose for, ordered so that any part is a fair sample."""
     rng = random.Random(seed)
 
     def size(low: float, high: float) -> int:
@@ -76,12 +77,12 @@ def cases(count: int = CASES, seed: int = SEED) -> list[Case]:
 
 
 def held_out(name: str) -> bool:
-    """Whether the case of this name is for the report, not for the fit."""
+    """Return whether the case of this name is for the report, not for the fit."""
     return zlib.crc32(name.encode()) % 2 == 1
 
 
 def problem(row: Mapping[str, Any], precision: str = "fp32") -> gemm.Gemm:
-    """The product of a record's row, as measure.Case makes its operands."""
+    """Return the product of a record's row, with operands as measure.Case makes them."""
     made = gemm.from_layout(
         row["layout"], row["m"], row["n"], row["k"],
         bias=row["bias"], activation=row["activation"], precision=precision,
@@ -98,7 +99,10 @@ def problem(row: Mapping[str, Any], precision: str = "fp32") -> gemm.Gemm:
 
 
 def sensible(asked: gemm.Gemm, card: planning.Card) -> dict[str, planning.Plan]:
-    """Plans of the candidates that could be the fastest, by label: of each tile the best, and each kernel's best."""
+    """Return plans of the candidates that could be the fastest, by label: the best of each tile, and the best of each kernel.
+
+    A tile has its best two if both are estimated within 1.3 times the least estimate.
+    """
     listed: list[tuple[str, str, float, Any]] = []
     for kernel in planning.KERNELS:
         if planning.unsupported(kernel, card) is None and planning.unsuited(kernel, asked) is None:
@@ -117,7 +121,7 @@ def sensible(asked: gemm.Gemm, card: planning.Card) -> dict[str, planning.Plan]:
 
 
 def measure_case(case: Case, index: int, budget: float) -> dict[str, Any]:
-    """A row: seconds of each sensible candidate, of torch in fp32 and in TF32, at most `budget` seconds of rounds."""
+    """Return a row: seconds of each sensible candidate, and of torch in fp32 and TF32, by at most `budget` seconds of rounds."""
     from mm32.cuda import launch
 
     a, b, bias = case.inputs()
@@ -145,7 +149,7 @@ def measure_case(case: Case, index: int, budget: float) -> dict[str, Any]:
 
 
 def measure_all(path: Path, minutes: float) -> int:
-    """Measures the cases that `path` does not have, for `minutes`; returns how many are left."""
+    """Measure the cases that `path` does not have, for `minutes`. Return how many are left."""
     rows: list[dict[str, Any]] = []
     if path.exists():
         before = record.read(path)
@@ -177,7 +181,7 @@ def measure_all(path: Path, minutes: float) -> int:
 
 @dataclass(frozen=True)
 class Sample:
-    """One measured time: of a kernel's candidate, by its label, or, where the label is the kernel's name, of its best one."""
+    """One measured time of a kernel. `label`: the candidate's label, or the kernel's name for the kernel's best candidate."""
 
     case: str
     asked: gemm.Gemm
@@ -190,7 +194,7 @@ class Sample:
 Samples = Sequence[Sample]
 Errors = dict[str, list[float]]
 
-# Which shares are fitted to the times of which kernel, in this order; by what their names begin with.
+# Kernel -> what the names of the shares begin with that are fitted to its times. Kernels are fitted in this order.
 FAMILIES = {
     "naive": ("naive.",),
     "dot": ("dot.",),
@@ -204,12 +208,12 @@ FAMILIES = {
 
 
 def card_of(made: Mapping[str, Any]) -> planning.Card:
-    """The card of a record; ValueError unless it is in card.py's table."""
+    """Return the card of a record. Raises ValueError unless it is in card.py's table."""
     return cards.named(made["environment"]["card"])
 
 
 def samples(records: Iterable[Mapping[str, Any]]) -> list[Sample]:
-    """What the records say of the planner's candidates: a name of a plan of several kernels, or of none, is left out."""
+    """Return the times of the planner's candidates in the records. Results of several kernels, or of none, are left out."""
     found = []
     for made in records:
         for row in made["rows"]:
@@ -229,7 +233,7 @@ def samples(records: Iterable[Mapping[str, Any]]) -> list[Sample]:
 
 
 def estimates(wanted: Samples, card: planning.Card) -> list[float]:
-    """The planner's seconds for each sample; nan for a candidate that it no longer has."""
+    """Return the planner's seconds for each sample; nan for a candidate that the planner no longer has."""
     known: dict[tuple, dict[str, float]] = {}
     made = []
     for sample in wanted:
@@ -244,7 +248,7 @@ def estimates(wanted: Samples, card: planning.Card) -> list[float]:
 
 
 def loss(wanted: Samples, weights: Sequence[float], card: planning.Card) -> float:
-    """Mean distance of estimate and time, as |log of their ratio|, smooth below 5 %."""
+    """Return the weighted mean distance of estimate and time: |log of their ratio|, smooth below 5 %."""
     total = weight = 0.0
     for sample, w, seconds in zip(wanted, weights, estimates(wanted, card), strict=True):
         if seconds == seconds and seconds > 0:  # not nan
@@ -256,7 +260,7 @@ def loss(wanted: Samples, weights: Sequence[float], card: planning.Card) -> floa
 
 
 def weights_of(wanted: Samples) -> list[float]:
-    """What is near the fastest of its case decides a choice, and counts more."""
+    """Return the weights of samples. Those near the fastest of their case decide a choice, so they count more."""
     fastest: dict[str, float] = {}
     for sample in wanted:
         if sample.torch == "fp32":
@@ -269,8 +273,10 @@ def bounds(name: str) -> tuple[float, float]:
 
 
 def fit(training: Samples, card: planning.Card, sweeps: int = 12) -> dict[str, float]:
-    """Shares fitted to the samples, kernel by kernel, by descent along each share in turn in steps of 30 % down to 1 %; those
-    that no sample moves keep their values. Three significant digits."""
+    """Return shares fitted to the samples, kernel by kernel, to three significant digits.
+
+    The fit descends along each share in turn, in steps of 30 % down to 1 %. Shares that no sample moves keep their values.
+    """
     fitted = dict(cost.SHARES)
     weights = weights_of(training)
     for kernel, prefixes in FAMILIES.items():
@@ -309,7 +315,7 @@ def fit(training: Samples, card: planning.Card, sweeps: int = 12) -> dict[str, f
 
 
 def errors(wanted: Samples, card: planning.Card) -> Errors:
-    """|estimate / time - 1| of each kernel's samples."""
+    """Return |estimate / time - 1| of each kernel's samples."""
     found: Errors = defaultdict(list)
     for sample, seconds in zip(wanted, estimates(wanted, card), strict=True):
         if seconds == seconds:
@@ -320,7 +326,10 @@ def errors(wanted: Samples, card: planning.Card) -> Errors:
 
 @dataclass(frozen=True)
 class Regret:
-    """Of one case: time of what "auto" would take, of all that was measured, over the time of the fastest of these."""
+    """What a choice loses in one case.
+
+    `ratio`: the time of the candidate that "auto" would take, of those measured, over the time of the fastest (`seconds`).
+    """
 
     case: str
     chosen: str
@@ -330,8 +339,10 @@ class Regret:
 
 
 def regrets(wanted: Samples, card: planning.Card) -> list[Regret]:
-    """For each case with two candidates or more that "auto" considers, torch's fp32 product among them. A candidate that was
-    measured several times has the median."""
+    """Return the Regret of each case in which two or more of the candidates that "auto" considers were measured.
+
+    torch's fp32 product is one of these candidates. A candidate that was measured several times has the median of its times.
+    """
     by_case: dict[str, dict[str, list[tuple[Sample, float]]]] = defaultdict(lambda: defaultdict(list))
     for sample, seconds in zip(wanted, estimates(wanted, card), strict=True):
         if sample.torch == "fp32" and sample.asked.precision == "fp32" and seconds == seconds:
@@ -352,8 +363,10 @@ def regrets(wanted: Samples, card: planning.Card) -> list[Regret]:
 
 
 def report(wanted: Samples, card: planning.Card) -> str:
-    """Errors by kernel and the regret of the choice, as text. The aims: median error 12 %, mean regret 1.5 %, worst regret of a
-    product above 50 us 15 %."""
+    """Return errors by kernel and the regret of the choice, as text.
+
+    The aims are a median error of 12 %, a mean regret of 1.5 %, and a worst regret of 15 % for a product above 50 us.
+    """
     lines = [f"{'kernel':<14} {'times':>6} {'median error':>13} {'worst':>8}"]
     for kernel, values in sorted(errors(wanted, card).items()):
         lines.append(f"{kernel:<14} {len(values):6} {measure.median(values):13.1%} {max(values):8.0%}")
@@ -370,7 +383,7 @@ def report(wanted: Samples, card: planning.Card) -> str:
 
 
 def fit_records(paths: Sequence[Path]) -> str:
-    """What `fit` prints for these records."""
+    """Return what `fit` prints for these records."""
     records = [record.read(path) for path in paths]
     found = {card_of(made) for made in records}
     if len(found) != 1:

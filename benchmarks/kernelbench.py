@@ -1,13 +1,13 @@
 """Verifies KernelBench's problems against themselves and cheats: python benchmarks/kernelbench.py PROBLEMS [-o FILE.json].
 
 PROBLEMS is KernelBench's folder with level1, level2, level3. Each problem of a sample, in its own size, is compared with
-    self      itself, its class renamed: to be the same, and neither faster nor slower
-    compiled  itself by torch.compile, other kernels that round otherwise: to be the same
-    zeros     a copy that answers zeros after some calls
-    stale     a copy that answers its first output again after some calls: neither may be the same
-The honest copies come first, the levels in turn; the cheats are of problems whose self copy got a verdict. With --store a run
-that was stopped, by --limit or otherwise, goes on where it was; scripts and store may have been moved. A line for each result;
-exits with 1 if one is not as it has to be. On all cards; on a CPU, where these sizes take hours, with a word of warning.
+    self      itself, its class renamed: has to be the same, and neither faster nor slower
+    compiled  itself by torch.compile, whose kernels round differently: has to be the same
+    zeros     a copy that answers zeros after some calls: must not be the same
+    stale     a copy that answers its first output again after some calls: must not be the same
+The honest copies come first, with levels alternating; cheats are made of problems whose self copy got a verdict. With --store,
+a run that was stopped, by --limit or otherwise, continues where it was, even if scripts and store have been moved. Prints a line
+for each result, and exits with 1 if one is not as it has to be. Uses all cards. On a CPU, where these sizes take hours, it warns.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ METHOD = (
     "zeros, or their first output again (zeros, stale)"
 )
 KINDS = ("self", "compiled", "zeros", "stale")
-AFTER = (3, 20)  # calls that a cheat answers rightly
+AFTER = (3, 20)  # a cheat answers correctly for a number of calls drawn from this range
 TIMEOUT = 120.0  # seconds for any one step of a candidate
 COMPILED = """
 
@@ -80,7 +80,10 @@ class Problem:
 
 
 def sample(folder: Path, levels: Sequence[int], size: int, seed: int) -> list[Problem]:
-    """`size` problems, as many of each level, the levels in turn. A larger size has the smaller one's first in each level."""
+    """Return `size` problems, equally many of each level, alternating.
+
+    In each level, a larger sample begins with the problems of a smaller one.
+    """
     share, more = divmod(size, len(levels))
     drawn = []
     for i, level in enumerate(levels):
@@ -91,7 +94,7 @@ def sample(folder: Path, levels: Sequence[int], size: int, seed: int) -> list[Pr
 
 
 def missing(text: str) -> list[str]:
-    """The modules that a script imports at its top and that are not installed."""
+    """Return the modules that a script imports at its top level and that are not installed."""
     names = set()
     for node in ast.parse(text).body:
         if isinstance(node, ast.Import):
@@ -102,7 +105,7 @@ def missing(text: str) -> list[str]:
 
 
 def renamed(text: str, name: str) -> str:
-    """A script whose class Model has another name. Words in comments and strings, and attributes, stay."""
+    """Return the script with its class Model renamed. Words in comments and strings, and attributes, stay."""
     lines = text.splitlines(keepends=True)
     before = ""
     places = []
@@ -117,7 +120,7 @@ def renamed(text: str, name: str) -> str:
 
 
 def candidate(problem: Problem, text: str, kind: str, seed: int) -> tuple[str, int | None]:
-    """The script of a copy, and how many calls it answers rightly."""
+    """Return the script of a copy, and how many calls a cheat answers correctly (None for an honest copy)."""
     if kind == "self":
         return renamed(text, "ModelNew"), None
     if kind == "compiled":
@@ -128,7 +131,7 @@ def candidate(problem: Problem, text: str, kind: str, seed: int) -> tuple[str, i
 
 
 def fits(kind: str, verdict: Verdict) -> bool | None:
-    """Whether a copy of this kind may get a verdict; None where that says nothing of it."""
+    """Return whether a copy of this kind may get the verdict; None if the verdict says nothing about the copy."""
     if not verdict.of_candidate:
         return None
     if kind == "self":
@@ -139,7 +142,7 @@ def fits(kind: str, verdict: Verdict) -> bool | None:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of each kind: how many there are, of each verdict, and which are not as they have to be."""
+    """Return, for each kind, how many were verified, how many got each verdict, and which are not as they have to be."""
     found: dict[str, Any] = {"problems": len(rows), "not installed": sum("needs" in row for row in rows)}
     for kind in KINDS:
         done = [(row, row["results"][kind]) for row in rows if kind in row["results"]]

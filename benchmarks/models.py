@@ -1,12 +1,12 @@
 """Runs whole programs on the card here and writes their record: python benchmarks/models.py [--programs] [-o FILE].
 
-The four models of examples/models/, or with --programs those of examples/programs/, which are other people's. They need a CUDA
-device, the sizes are for one with 80 GB or more, with --programs 80 GB, and what `pip install -e ".[examples]"` or ".[programs]"
-brings. The records that README.md and docs/models.md are made from are benchmarks/results/<card>/models.json and programs.json;
-after writing one, `make tables`.
+The programs are the four models of examples/models/ or, with --programs, those of examples/programs/, which are other people's.
+They need a CUDA device and what `pip install -e ".[examples]"` or ".[programs]" installs. The models' sizes are for a device with
+80 GB or more, those of --programs for one with 80 GB. README.md and docs/models.md are made from the records models.json and
+programs.json in benchmarks/results/<card>/: run `make tables` after writing one.
 
 A program that fails, or whose library is missing, is recorded with the reason and does not stop the others. The record is written
-after each one: what a run did not come to, `--resume` measures.
+after each program; `--resume` measures the programs that a run did not reach.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mm32.bench import models, record, summary
 
 ROOT = Path(__file__).parent.parent
 MODELS = ("transformer", "pinn", "gp", "newton_schulz")
-PROGRAMS = {  # each with the package that it is of
+PROGRAMS = {  # program -> the package that it is from
     "gaussian_processes": "gpytorch",
     "vision_transformer": "timm",
     "language_models": "transformers",
@@ -37,12 +37,12 @@ PROGRAMS = {  # each with the package that it is of
     "low_rank": "torch",
     "muon": "torch",
 }
-BUDGET = 4.0  # seconds of timed rounds for each program, of which there are three at least
+BUDGET = 4.0  # seconds of timed rounds for each program; at least three rounds are timed
 ENDED = "the run ended while it was measured"
 
 
 def load(folder: str, name: str) -> ModuleType:
-    """A script of examples/, by its path: libraries have modules of the same names."""
+    """Import a script of examples/ by its path, because libraries have modules of the same names."""
     spec = importlib.util.spec_from_file_location(f"{folder}_{name}", ROOT / "examples" / folder / f"{name}.py")
     assert spec
     assert spec.loader
@@ -52,13 +52,13 @@ def load(folder: str, name: str) -> ModuleType:
 
 
 def reason(error: Exception) -> str:
-    """One line."""
+    """Return the type of an error and its first line."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"[:200]
 
 
 def measured(name: str, device: str, small: bool) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The rows of a program's models, and by model or program why others have none."""
+    """Return the rows of a program's models and, by model or program, the reasons why others have none."""
     try:
         version = importlib.metadata.version(PROGRAMS[name])
     except importlib.metadata.PackageNotFoundError:
@@ -87,7 +87,7 @@ def measured(name: str, device: str, small: bool) -> tuple[list[dict[str, Any]],
 
 
 def programs(path: Path, chosen: list[str], resume: bool, limit: float, small: bool) -> int:
-    """Measures the chosen programs and writes their record; exit code 1 if one of them has no figures."""
+    """Measure the chosen programs and write their record. Return the exit code: 1 if one of them has no figures."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     kept = record.to_go_on_with(path) if resume or len(chosen) < len(PROGRAMS) else {}
     rows, failed = kept.get("rows", []), kept.get("failed", {})

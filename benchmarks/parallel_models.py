@@ -15,7 +15,11 @@ from torch.utils.checkpoint import checkpoint
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the MLP: width, hidden, rows over all cards. Of the blocks: how many, width, heads, sequences, tokens of each."""
+    """Sizes of both models.
+
+    The MLP has `width`, `hidden`, and `rows` over all cards. The other model has `blocks` blocks of width `embedding` and `heads`
+    heads; it runs on `batch` sequences of `length` tokens.
+    """
 
     width: int
     hidden: int
@@ -27,7 +31,7 @@ class Sizes:
     length: int
 
 
-# Blocks as in examples/models/transformer.py. Heads divide by 2 and 4 cards.
+# Blocks as in examples/models/transformer.py. The number of heads is divisible by 2 and 4 cards.
 FULL = Sizes(width=4096, hidden=16384, rows=16384, blocks=6, embedding=2048, heads=16, batch=8, length=1024)
 SMALL = Sizes(width=32, hidden=64, rows=16, blocks=2, embedding=32, heads=4, batch=4, length=8)
 
@@ -46,9 +50,12 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """A GPT-2's block on rows (tokens, width). Columns of qkv are ordered by head, so that a shard of them is of whole heads.
-    `gather` and `scatter` stand where tensor parallelism communicates. Attention is of products and a softmax, as "eager" in the
-    package transformers, so that mm32 and torch both compute it in fp32."""
+    """A GPT-2 block on rows (tokens, width).
+
+    The columns of qkv are ordered by head, so a shard of them holds whole heads. `gather` and `scatter` are where tensor
+    parallelism communicates. Attention consists of products and a softmax, as "eager" in the package transformers, so mm32 and
+    torch both compute it in fp32.
+    """
 
     def __init__(self, width: int, heads: int, size: int, hidden: int, length: int, bias: bool) -> None:
         super().__init__()
@@ -75,12 +82,12 @@ class Block(nn.Module):
 
 class Stack(nn.Module):
     def __init__(self, sizes: Sizes, cards: int = 1, bias: bool = False) -> None:
-        """With more than one card, blocks of one card's local shapes."""
+        """If `cards` is more than 1, the blocks have the local shapes of one card."""
         super().__init__()
         width, heads, hidden = sizes.embedding, sizes.heads // cards, 4 * sizes.embedding // cards
         size = width // sizes.heads
         self.blocks = nn.ModuleList(Block(width, heads, size, hidden, sizes.length, bias) for _ in range(sizes.blocks))
-        self.recompute = False  # each block in the backward pass: for float64, whose activations need not fit
+        self.recompute = False  # recompute each block in the backward pass: float64's activations may not fit
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
@@ -89,7 +96,7 @@ class Stack(nn.Module):
 
 
 class Repeat(torch.autograd.Function):
-    """What an all-gather brings, from this card's rows alone; backward, a card's part, as a reduce-scatter."""
+    """Stands in for an all-gather: repeats this card's rows. Backward returns one card's part, as a reduce-scatter would."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, cards: int) -> torch.Tensor:
@@ -102,7 +109,7 @@ class Repeat(torch.autograd.Function):
 
 
 class Part(torch.autograd.Function):
-    """The other way round."""
+    """Stands in for a reduce-scatter: returns one card's part. Backward repeats its rows, as an all-gather would."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, cards: int) -> torch.Tensor:
@@ -115,7 +122,7 @@ class Part(torch.autograd.Function):
 
 
 class Local(nn.Module):
-    """In place of a collective over `cards`."""
+    """A module in place of a collective over `cards`; `function` is Repeat or Part."""
 
     def __init__(self, function: Any, cards: int) -> None:
         super().__init__()
@@ -126,7 +133,7 @@ class Local(nn.Module):
 
 
 def tensor_parallel(block: nn.Module, mesh: DeviceMesh) -> None:
-    """Rows of the input and of the result are sharded; each linear layer pair gathers once and scatters once."""
+    """Shard a block. Rows of its input and result are sharded; each pair of linear layers gathers once and scatters once."""
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         RowwiseParallel,

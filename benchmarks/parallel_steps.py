@@ -5,20 +5,21 @@ Programs (--only takes their names):
 mlp     a tensor parallel MLP with its norm (SequenceParallel, ColwiseParallel, RowwiseParallel), eager: forward, backward, AdamW
 blocks  blocks of a GPT-2, tensor parallel in the same way, eager: forward and backward
 async   the same blocks compiled, with and without async tensor parallel (torch's symmetric memory, inductor's
-        _micro_pipeline_tp), and on the same local shapes with nothing sent: how much communication is exposed, and how much of it
-        async hides
-        blocks and async also with the whole step captured in a CUDA graph and replayed: what is left without the host's time
-fsdp    the blocks under fully_shard, each rank with a batch of its own: forward and backward, beside the same blocks on a card by
-        themselves and the step's products timed one by one
+        _micro_pipeline_tp), and on the same local shapes with nothing sent: shows how much communication is exposed, and how much
+        of that async hides
+        blocks and async are also timed with the whole step captured in a CUDA graph and replayed, which excludes the host's time
+fsdp    the blocks under fully_shard, each rank with a batch of its own: forward and backward, beside the same blocks on one card
+        without it, and the step's products timed one by one
 
 Each is timed with torch fp32 and with mm32 (mm32.enabled; "mm32.nn" is mm32.replace_linear without it), in interleaved rounds on
 the same data. All cards start a step together, and the slowest card's time counts. Errors are against float64 on the same data:
-of the output, and of the gradient of all parameters, at the full size; the float64 step recomputes each block in its backward.
+of the output, and of the gradient of all parameters, at the full size. The float64 step recomputes each block in its backward
+pass.
 
-The record is benchmarks/results/<card>/parallel-<cards>.json, written after each program; --resume measures what it has not got.
-All takes about 100 s on two H200s and needs 60 GB of a card. NVLink multicast stays off.
+The record is benchmarks/results/<card>/parallel-<cards>.json, written after each program; --resume measures the programs that it
+lacks. All programs take about 100 s on two H200s and need 60 GB on each card. NVLink multicast stays off.
 
---small --device cpu runs the same with gloo in small, and its times mean nothing: it writes a record only where -o says.
+--small --device cpu runs the same in small sizes with gloo. Its times mean nothing, so it writes a record only if -o says where.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import mm32
 from mm32.bench import measure, record
 
-sys.path.append(str(Path(__file__).parent))  # where this file is loaded by its path
+sys.path.append(str(Path(__file__).parent))  # for when this file is loaded by its path
 import scaling
 from parallel_models import FULL, MLP, SMALL, Local, Part, Repeat, Sizes, Stack, tensor_parallel
 
-BUDGET = 5.0  # seconds of a program's rounds, of which there are scaling.LEAST at least
+BUDGET = 5.0  # seconds of a program's rounds; at least scaling.LEAST rounds are timed
 METHOD = (
     "training steps over `cards` cards; interleaved rounds that all cards start together, the slowest card's median of CUDA "
     "events, 95 % intervals of the medians and of the rounds' ratios; errors against the same step in float64 at full size; "
@@ -71,7 +72,7 @@ METHOD = (
 
 
 class Arm:
-    """A way to run a program's step on this rank's part of the data: `x` and the gradient that its result gets."""
+    """A way to run a program's step on this rank's part of the data: `x`, and `grad`, the gradient of the result."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class Captured(Arm):
             self.capture()
         assert self.graph is not None
         self.graph.replay()
-        for parameter, grad in self.grads:  # of a module that other arms may have
+        for parameter, grad in self.grads:  # other arms may use the same module
             parameter.grad = grad
         return self.y
 
@@ -131,7 +132,7 @@ class Captured(Arm):
         dist.barrier()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog asks for events meanwhile
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog queries events meanwhile
             self.y = super().step()
         self.grads = [(p, p.grad) for p in self.module.parameters()]
         self.graph = graph
@@ -147,7 +148,7 @@ class Truth:
 
 @dataclass
 class Program:
-    """A program's arms. Those that are not judged compute something else, and are timed to be subtracted."""
+    """A program's arms. Those in `unjudged` do not compute the step; they are timed to be subtracted."""
 
     what: str
     arms: dict[str, Arm]
@@ -165,7 +166,7 @@ def whole(t: torch.Tensor) -> torch.Tensor:
 def float64_step(
     module: nn.Module, x: torch.Tensor, grad: torch.Tensor
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Output and gradients of a plain module on all of the data, in float64."""
+    """Return the output and gradients of a plain module on all of the data, in float64."""
     module = copy.deepcopy(module).double()
     if isinstance(module, Stack):
         module.recompute = True
@@ -175,7 +176,7 @@ def float64_step(
 
 
 def errors(mesh: DeviceMesh, arm: Arm, y: torch.Tensor, truth: Truth) -> dict[str, float]:
-    """||x - x64|| / ||x64|| of the output over all ranks, of the gradient of all parameters, and the largest of one parameter."""
+    """Return ||x - x64|| / ||x64|| of the output over all ranks, of the whole gradient, and of the worst parameter's gradient."""
     norms = torch.stack([(y.double() - truth.output).square().sum(), truth.output.square().sum()])
     dist.all_reduce(norms)
     wrong, size, worst = 0.0, 0.0, 0.0
@@ -193,8 +194,10 @@ def reason(error: BaseException) -> str:
 
 
 def agree(mesh: DeviceMesh, failed: str | None) -> str | None:
-    """Why a rank failed, the first one's reason; None if none did. A rank that failed in the middle of a collective leaves the
-    others waiting in it, until the collective's timeout ends the run."""
+    """Return why the first rank that failed did so; None if none failed.
+
+    If a rank fails in the middle of a collective, the others wait in it until the collective's timeout ends the run.
+    """
     every: list[Any] = [None] * mesh.size()
     dist.all_gather_object(every, failed)
     return next((f"rank {rank}: {why}" for rank, why in enumerate(every) if why is not None), None)
@@ -207,7 +210,7 @@ def free(mesh: DeviceMesh) -> None:
 
 
 def measured(mesh: DeviceMesh, name: str, program: Program) -> dict[str, Any]:
-    """A row: each arm's first step judged and its products counted, then all timed in turn."""
+    """Return a row: each arm's first step is judged and its products are counted, then all arms are timed in turn."""
     results: dict[str, dict[str, Any]] = {}
     unavailable = dict(program.unavailable)
     for which, arm in list(program.arms.items()):
@@ -222,7 +225,7 @@ def measured(mesh: DeviceMesh, name: str, program: Program) -> dict[str, Any]:
             del program.arms[which]
             continue
         results[which] = {}
-        if arm.on and not isinstance(arm, Captured):  # a replayed step asks mm32 for nothing
+        if arm.on and not isinstance(arm, Captured):  # a replayed step does not call mm32
             after = mm32.stats()
             results[which]["kernels"] = dict(Counter(after.kernels) - Counter(before.kernels))
             results[which]["left to torch"] = dict(Counter(after.reasons) - Counter(before.reasons))
@@ -242,7 +245,7 @@ def measured(mesh: DeviceMesh, name: str, program: Program) -> dict[str, Any]:
     row = {"case": case, "what": program.what, "rounds": len(slowest["torch"]), "results": results}
     row |= {"unavailable": unavailable}
     program.more(row)
-    # What is not the same step has a place of its own: no time stands among the results without its error.
+    # Arms that do not compute the step are kept apart, so every time among the results has its error.
     row["beside"] = {which: results.pop(which) for which in program.unjudged if which in results}
     return row
 
@@ -252,7 +255,7 @@ def measured(mesh: DeviceMesh, name: str, program: Program) -> dict[str, Any]:
 
 
 def drawn(mesh: DeviceMesh, rows: int, width: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Input and gradient of the result, the same on every rank that takes the same seed."""
+    """Return an input, and a gradient of the result, the same on every rank that passes the same seed."""
     generator = torch.Generator(mesh.device_type).manual_seed(seed)
     x, grad = (torch.randn(rows, width, generator=generator, device=mesh.device_type) for _ in range(2))
     return x, grad
@@ -263,14 +266,14 @@ def mine(mesh: DeviceMesh, t: torch.Tensor) -> torch.Tensor:
 
 
 def made(mesh: DeviceMesh, make: Callable[[], nn.Module]) -> nn.Module:
-    """The same weights on every rank."""
+    """Return a module with the same weights on every rank."""
     torch.manual_seed(0)
     with torch.device(mesh.device_type):
         return make()
 
 
 def eager(mesh: DeviceMesh, plain: nn.Module, rows: int, width: int, adam: bool) -> tuple[dict[str, Arm], Truth]:
-    """A tensor parallel module by torch, by mm32.enabled and by mm32's layers, and its truth."""
+    """Return the arms of a tensor parallel module, by torch, by mm32.enabled and by mm32's layers, and the module's truth."""
     x, grad = drawn(mesh, rows, width, 1)
     output, gradient = float64_step(plain, x, grad)
     arms = {}
@@ -300,7 +303,7 @@ def described(sizes: Sizes, each: bool = False) -> str:
 
 
 def captured(mesh: DeviceMesh, arms: dict[str, Arm]) -> tuple[dict[str, Arm], dict[str, str]]:
-    """The same arms, each in a CUDA graph; or why there are none."""
+    """Return the same arms, each in a CUDA graph, and, without CUDA, why there are none."""
     if mesh.device_type != "cuda":
         judged = [which for which in arms if "nothing sent" not in which]
         return {}, {f"{which}{GRAPH}": "CUDA graphs are for CUDA devices" for which in judged}
@@ -322,8 +325,10 @@ def blocks(mesh: DeviceMesh, sizes: Sizes) -> Program:
 
 
 class Fused:
-    """Counts the calls of torch's products that are fused with a collective. With `packing`, these pack the weight once, by
-    mm32.pack, for all chunks that it is multiplied with; by themselves, they multiply each chunk by torch.mm."""
+    """Counts the calls of torch's products that are fused with a collective.
+
+    These multiply each chunk by torch.mm. With `packing`, they pack the weight once, by mm32.pack, for all chunks.
+    """
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -352,7 +357,7 @@ class Fused:
                 of = bound.arguments
                 multiply, packed = of["mm_out_op"], {}
                 for weight in of.get("Bs") or [of["B"]]:
-                    operand = mm32.pack(weight)  # on the stream that torch's second one waits for
+                    operand = mm32.pack(weight)  # on the stream that torch's second stream waits for
                     if operand.reason is None:
                         packed[id(weight)] = operand
 
@@ -368,7 +373,7 @@ class Fused:
 
 
 def no_symmetric_memory(mesh: DeviceMesh) -> str | None:
-    """Why async tensor parallel cannot run here; None if it can. NVLink multicast must be off."""
+    """Return why async tensor parallel cannot run here; None if it can. NVLink multicast must be off."""
     if mesh.device_type != "cuda":
         return "torch's symmetric memory is for CUDA devices"
     try:
@@ -382,10 +387,10 @@ def no_symmetric_memory(mesh: DeviceMesh) -> str | None:
         if _SymmetricMemory.has_multicast_support(DeviceType.CUDA, torch.cuda.current_device()):
             return "NVLink multicast is not off in torch's symmetric memory, though TORCH_SYMM_MEM_DISABLE_MULTICAST=1 is set"
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # newer ones need no call
+            warnings.simplefilter("ignore", FutureWarning)  # newer versions need no call
             symmetric.enable_symm_mem_for_group(mesh.get_group().group_name)
         workspace = symmetric.get_symm_mem_workspace(mesh.get_group().group_name, min_size=2**20)
-        torch.cuda.synchronize()  # a rank's signal might be lost where another has yet to clear its memory
+        torch.cuda.synchronize()  # a rank's signal might be lost if the other has yet to clear its memory
         dist.barrier(mesh.get_group())
         workspace.barrier()
     except Exception as error:
@@ -394,7 +399,7 @@ def no_symmetric_memory(mesh: DeviceMesh) -> str | None:
 
 
 def compiled(module: Stack, device: str, pipelined: bool) -> Stack:
-    """Each block by itself: they share one graph. Other options are another backend to torch.compile, and so another graph."""
+    """Compile each block by itself: all share one graph. Other options are another backend to torch.compile, so another graph."""
     for block in module.blocks:
         if device == "cuda":
             block.compile(fullgraph=True, options={"_micro_pipeline_tp": pipelined})
@@ -449,10 +454,10 @@ def asynchronous(mesh: DeviceMesh, sizes: Sizes) -> Program:
 
     def more(row: dict[str, Any]) -> None:
         seconds = {which: r["seconds"] for which, r in row["results"].items()}
-        steps = row["rounds"] + 2  # with the judged one and a warm-up
+        steps = row["rounds"] + 2  # the judged step and the warm-up are two more
         row["fused"] = {}
         for which, each in fused.items():
-            asked = 2 if GRAPH in which else steps  # before it was captured, and captured
+            asked = 2 if GRAPH in which else steps  # once before the capture, and once in it
             row["fused"][which] = {name: n // asked for name, n in each.calls.items()}
         for which, calls in row["fused"].items():
             if which in row["results"] and not calls:
@@ -492,7 +497,7 @@ class Products(TorchDispatchMode):
 
 
 def products_alone(mesh: DeviceMesh, forms: Counter[tuple]) -> dict[str, Any]:
-    """Seconds of a step's products on one card, by torch and by mm32: each form timed by itself, the slowest card's median."""
+    """Return the seconds of a step's products, by torch and by mm32: each form timed by itself, by the slowest card's median."""
     total = {"torch": 0.0, "mm32": 0.0}
     for (function, operands), count in forms.items():
         tensors = [torch.empty_strided(*of, device=mesh.device_type).normal_() for of in operands]
@@ -506,7 +511,7 @@ def products_alone(mesh: DeviceMesh, forms: Counter[tuple]) -> dict[str, Any]:
 
 
 def collectives(mesh: DeviceMesh, arm: Arm) -> dict[str, Any]:
-    """The time that a step's NCCL kernels take on the slowest card, waiting for other cards included, and their number."""
+    """Return the time of a step's NCCL kernels on the slowest card, waiting for other cards included, and their number."""
     if mesh.device_type != "cuda":
         return {"failed": "NCCL is for CUDA devices"}
     found, failed = (0.0, 0), None
@@ -640,7 +645,7 @@ def main(arguments: list[str] | None = None) -> int:
                 if path is not None:
                     record.write(path, record.make("parallel", rows, METHOD) | {"environment": environment})
         free(mesh)
-    # gloo's threads take Python's lock to let go of the last collective's tensors. If Python ends before, torch aborts.
+    # gloo's threads need Python's lock to release the last collective's tensors. If Python ends before that, torch aborts.
     time.sleep(0.1)
     dist.destroy_process_group()
     return int(bool(failed))

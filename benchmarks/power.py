@@ -1,10 +1,10 @@
-"""How often a small gain is called FASTER, and the same code not: python benchmarks/power.py [-o FILE.json] [--copies N].
+"""Counts how often a small gain is called FASTER, and equal code is not: python benchmarks/power.py [-o FILE.json] [--copies N].
 
-The reference adds a zero to its product of 2048 x 896 x 2048, a pass over the result that the faster candidate leaves out:
-honest, and about 5 % less time on an H200, where data are cold as in the windows. What it gains warm is timed by CUDA events
-first, interleaved. Each copy is a file of its own, verified as one of a batch; the identical copies are the reference itself, its
-class renamed. `groups` of a row are what groups of processes said, `apart` of the record how far they lie from each other. What
-the rule makes of such numbers is simulated by tests/support/verify/simulated_processes.py.
+The reference adds a zero to its product of 2048 x 896 x 2048, which is one more pass over the result. The faster candidate leaves
+it out: an honest gain, about 5 % less time on an H200 when data are cold, as they are in the windows. The gain when data are warm
+is timed first, by CUDA events, interleaved. Each copy is a file of its own, verified as one of a batch; the identical copies are
+the reference itself, its class renamed. In the record, `groups` of a row is what groups of processes measured, and `apart` is how
+far groups lie from each other. tests/support/verify/simulated_processes.py simulates what the rule makes of such numbers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAY = {"faster": {Verdict.FASTER}, "identical": {Verdict.INCONCLUSIVE}}
 
 
 def gain(sizes: tuple[int, int, int]) -> float | None:
-    """The reference's time over the faster candidate's, by CUDA events; None on a CPU."""
+    """Return the reference's time over the faster candidate's, by CUDA events; None on a CPU."""
     if not torch.cuda.is_available():
         return None
     m, k, n = sizes
@@ -70,13 +70,13 @@ def gain(sizes: tuple[int, int, int]) -> float | None:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of each kind how many there are, and how many had the verdict that they have to have."""
+    """Return, for each kind, how many are done, and how many got the verdict that they have to get."""
     of = {kind: [row for row in rows if row["kind"] == kind] for kind in KINDS}
     return {kind: {"done": len(some), "right": sum(row["fits"] for row in some)} for kind, some in of.items()}
 
 
 def timed(report: Report) -> dict[str, Any]:
-    """What a row has of the times: of the first processes, and of all groups of them."""
+    """Return the times for a row: those of the first processes, and those of all groups of processes."""
     t = report.timing
     if t is None:
         return {}
@@ -87,9 +87,12 @@ def timed(report: Report) -> dict[str, Any]:
 
 
 def apart(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of all groups of processes the standard deviation of logarithms: of two processes of the reference (about 0, which they are
-    but for processes and noise), and of the ratios of each kind about that kind's mean, which is told too. `first_control`: the
-    mean of first groups' controls alone, in which one process is the one that has said what is right before."""
+    """Return how far the groups of processes lie from each other, as standard deviations of logarithms.
+
+    `control`: of the ratios of the reference's two processes, about 0, which they would be without noise and differences between
+    processes. Each kind: the mean of its ratios, and their standard deviation about it. `first_control`: the mean control of the
+    first groups alone, in which one process of the reference is the one that computed the expected outputs before.
+    """
     found: dict[str, Any] = {}
     controls: list[float] = []
     first = [math.log(some[0]["control"]) for row in rows if (some := _groups(row["timing"]))]
@@ -103,7 +106,7 @@ def apart(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _groups(made: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row's groups; where the first was enough, that one by its times."""
+    """Return a row's groups; if the first one was enough, only that one, made from its times."""
     if made and not made["groups"]:
         reference, control, candidate = (made[name]["call_s"] for name in several.SIDES)
         return [{"speedup": math.sqrt(reference * control) / candidate, "control": reference / control}]

@@ -1,9 +1,9 @@
-"""Compiles the usual forms of the kernels for each architecture, to come with a wheel (`make cubins`, mm32/cuda/prebuilt.py).
+"""Compiles the usual forms of the kernels for each architecture, to ship in a wheel (`make cubins`, mm32/cuda/prebuilt.py).
 
-Which forms are usual is derived: the products of the records under results/ and of linear layers are planned for a card of each
-architecture, and of the plans' forms those of layers are taken, and others, the cheapest first, until SHARE of the plans need
-none else. Of the architectures asked for, files of other forms, of older sources and of another compiler are removed. `--list`
-prints the forms and compiles nothing.
+The usual forms are derived: the products of the records under results/ and of linear layers are planned for a card of each
+architecture. All forms of the layers' plans are taken, then others, the cheapest first, until SHARE of all plans need no further
+form. For the architectures asked for, files of other forms, of older sources and of another compiler are removed. `--list` prints
+the forms and compiles nothing.
 
     python benchmarks/prebuild.py [--arch sm_90a ...] [--list]
 """
@@ -36,14 +36,14 @@ RESULTS = Path(__file__).parent / "results"
 RECORDS = ("main", "shapes", "auto", "ieee")
 CARDS = (cards.A100, cards.A10, cards.L40S, cards.H200, cards.B200, cards.RTX_5090)  # one of each architecture
 TOKENS, WIDTHS, VOCABULARY = 2048, (768, 1024, 4096), 50257  # of the linear layers
-SHARE = 0.95  # of the plans of the records' products
-MOST_BYTES = 20 * 2**20  # of all cubins, compressed
+SHARE = 0.95  # the least share of all plans that need no other forms
+MOST_BYTES = 20 * 2**20  # the most of all cubins, compressed
 
 Form = tuple[str, tuple[tuple[str, int], ...]]  # source, constants
 
 
 def _layers() -> Iterator[dict[str, Any]]:
-    """The products of transformers' linear layers: forward with a bias, then the gradients of the input and of the weight."""
+    """Yield the products of transformers' linear layers: forward with and without bias, and the gradients of input and weight."""
     shapes = [(width, out * width) for width in WIDTHS for out in (1, 3, 4)] + [(4 * width, width) for width in WIDTHS]
     for inside, outside in [*shapes, (WIDTHS[0], VOCABULARY)]:
         yield _row(TOKENS, inside, outside, "nt", bias=True)
@@ -57,7 +57,7 @@ def _row(m: int, k: int, n: int, layout: str, *, bias: bool = False) -> dict[str
 
 
 def _recorded() -> Iterator[dict[str, Any]]:
-    """The products of the records, and each `x @ weight.T` with a bias too, as a linear layer has it."""
+    """Yield the products of the records, and each `x @ weight.T` with a bias too, as in a linear layer."""
     for path in sorted(RESULTS.glob("*/*.json")):
         if path.stem not in RECORDS:
             continue
@@ -68,7 +68,7 @@ def _recorded() -> Iterator[dict[str, Any]]:
 
 
 def products(rows: Iterable[dict[str, Any]] | None = None) -> Iterator[Gemm]:
-    """What the records and linear layers compute, or these rows, each product once, as contiguous aligned operands."""
+    """Yield the products of the records and linear layers, or of `rows`, each once, with contiguous aligned operands."""
     seen = set()
     for row in itertools.chain(_recorded(), _layers()) if rows is None else rows:
         key = tuple(row[name] for name in ("m", "n", "k", "layout", "bias", "activation", "batch"))
@@ -97,18 +97,20 @@ def _forms(product: Gemm, card: Card) -> frozenset[Form]:
 
 
 def usual(card: Card, share: float = SHARE) -> list[Form]:
-    """The forms of linear layers, and the fewest others, or nearly, with which `share` of all plans for `card` need none else.
-    Torch's own product needs none."""
+    """Return the forms of linear layers, and nearly the fewest others such that `share` of all plans for `card` need no more.
+
+    Plans by torch's own product need no forms and are not counted.
+    """
     plans = Counter(forms for product in products() if (forms := _forms(product, card)))
     chosen: frozenset[Form] = frozenset().union(*(_forms(product, card) for product in products(_layers())))
     while sum(count for forms, count in plans.items() if forms <= chosen) < share * sum(plans.values()):
         left = {forms: count for forms, count in plans.items() if not forms <= chosen}
-        ranked = []  # by how many forms more each plan costs that could then run
+        ranked = []  # by the number of new forms for each plan that could then run
         for forms in left:
             gained = sum(count for other, count in left.items() if other <= chosen | forms)
             ranked.append((len(forms - chosen) / max(gained, 0.5), sorted(forms)))
         chosen |= frozenset(min(ranked)[1])
-    # No recorded product is in blocks with spans of K; one that is needs these beside forms that are here.
+    # No recorded product is computed in blocks with spans of K; one that is needs these forms besides forms that are here.
     sums = {(ACCUMULATE, (("BIAS", bias), ("ACTIVATION", 0))) for bias in (0, 1)}
     return sorted(chosen | sums)
 

@@ -1,7 +1,7 @@
 """Runs a set of cases on the card here and writes its record: python benchmarks/record.py main [shapes auto] [-o FOLDER].
 
-Needs a CUDA device. The records that README.md and docs/ are made from lie in benchmarks/results/<card>/; after writing them,
-`make tables`.
+Needs a CUDA device. README.md and docs/ are made from the records in benchmarks/results/<card>/: run `make tables` after writing
+them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Rates simt's main loop by its SASS, without a card: python benchmarks/sass.py [--tile MxN] [--arch ARCH].
 
-Prints a line for each form: register-bank cycles of an FMA, by how many instructions reads of shared memory come too late, and
-the instructions of the loop. Fewer of each is faster on the H200 (docs/log/kernels.md, "simt: what was tried"). Compare forms of
-one tile, or orders of FMAs, with the compiler that will be used. Needs nvdisasm, of the CUDA toolkit, in the PATH.
+Prints a line for each form: the register-bank cycles of an FMA, the number of instructions by which reads of shared memory come
+too late, and the number of instructions in the loop. Fewer of each is faster on the H200 (docs/log/kernels.md, "simt: what was
+tried"). Compare forms of one tile, or orders of FMAs, with the compiler that will be used. Needs nvdisasm, from the CUDA toolkit,
+in the PATH.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ FMA = re.compile(r"FFMA (R\d+), (R\d+)(\.reuse)?, (R\d+)(\.reuse)?, (R\d+)(\.reu
 READ = re.compile(r"LDS\.128 R(\d+),")
 BANKS = 2
 SLACK = 2  # cycles that a bank may be behind
-EARLY = 24  # instructions between a read and its use
+EARLY = 24  # the instructions that should lie between a read and its use
 
 
 def main_loop(sass: str) -> list[str]:
-    """The shortest loop (the body of a backward branch) with at least 512 FMAs."""
+    """Return the shortest loop (the body of a backward branch) with at least 512 FMAs. Raises ValueError if there is none."""
     instructions: list[str] = []
     labels: dict[str, int] = {}
     loops: list[list[str]] = []
@@ -48,8 +49,11 @@ def main_loop(sass: str) -> list[str]:
 
 
 def bank_cycles(loop: Iterable[str]) -> int:
-    """Cycles that the loop takes to issue. Each instruction takes one; a bank (a register's number modulo BANKS) delivers one
-    register a cycle and may be SLACK cycles behind. An operand that the FMA before has kept (.reuse) costs nothing."""
+    """Return the cycles that the loop takes to issue.
+
+    Each instruction takes one; a bank (a register's number modulo BANKS) delivers one register a cycle and may be SLACK cycles
+    behind. An operand that the previous FMA has kept (.reuse) costs nothing.
+    """
     now = 0
     free = [0] * BANKS
     kept: list[str | None] = [None] * 3
@@ -70,7 +74,7 @@ def bank_cycles(loop: Iterable[str]) -> int:
 
 
 def late(loop: list[str]) -> int:
-    """By how many instructions, in all, 16-byte reads of shared memory come less than EARLY instructions before their use."""
+    """Return by how many instructions, in all, 16-byte reads of shared memory come later than EARLY before their use."""
     short = 0
     for at, instruction in enumerate(loop):
         read = READ.match(instruction)
@@ -86,7 +90,7 @@ def late(loop: list[str]) -> int:
 
 
 def simt_forms() -> dict[str, dict[tuple[int, int], dict[str, int]]]:
-    """The constants of simt's forms with whole tiles and no promotion: tile ("256x128"), then the loads of A and B."""
+    """Return the constants of simt's forms with whole tiles and no promotion, by tile ("256x128"), then by loads of A and B."""
     forms: dict[str, dict[tuple[int, int], dict[str, int]]] = {}
     for _, source, constants, _ in planning.forms():
         c = dict(constants)

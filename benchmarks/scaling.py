@@ -1,18 +1,23 @@
 """One product over several cards, mm32 beside torch: torchrun --standalone --nproc-per-node 2 benchmarks/scaling.py [-o FILE].
 
-A is sharded by rows. B is replicated ("rows": nothing is communicated), or sharded by rows too and gathered within the time
-("rows, B gathered"), or sharded by columns and gathered while each card multiplies by those that it has ("rows, B overlapped").
-Or A is sharded by columns and B by rows ("K": a sum over cards, all-reduced within the time). Sizes are of the whole product
-("strong") or grow with the cards ("weak": M rows for each). Rounds are interleaved, every card starts a round together, and the
-slowest card's time counts. Beside these, in the same rounds, each card multiplies by itself with nothing sent: its own part
-("alone"), and, where one product is shared by rows, all of it ("whole"). These are the cards' own rates. By rows, B is also timed
-as mm32.pack packed it before ("mm32-packed"). torch is left out where its time would be most of the run: TORCH_FLOPS.
+The operands are sharded in one of four ways:
 
-Errors are against float64, of rows that each card draws from its own part. The record names the number of cards:
-benchmarks/results/<card>/scaling-<cards>.json. It is written after each row; --resume measures what it has not got. All sizes
-take about a minute on two H200s and need 40 GB of a card. NVLink multicast stays off.
+rows                A by rows, B replicated: nothing is communicated
+rows, B gathered    both by rows; B is gathered within the time
+rows, B overlapped  A by rows, B by columns; B is gathered while each card multiplies by the columns that it has
+K                   A by columns, B by rows: a sum over cards, all-reduced within the time
 
---device cpu runs the same with gloo in small, and its times mean nothing: it writes a record only where -o says.
+Sizes are of the whole product ("strong") or grow with the cards ("weak": M rows for each). Rounds are interleaved, all cards
+start a call together, and the slowest card's time counts. In the same rounds, each card also multiplies by itself with nothing
+sent: its own part ("alone") and, where one product is shared by rows, all of it ("whole"). These give the cards' own rates. By
+rows, the product is also timed with B packed beforehand by mm32.pack ("mm32-packed"). torch is left out where its time would be
+most of the run: TORCH_FLOPS.
+
+Errors are against float64, of JUDGED rows on each card. The record is benchmarks/results/<card>/scaling-<cards>.json, written
+after each row; --resume measures the rows that it lacks. All sizes take about a minute on two H200s and need 40 GB on each card.
+NVLink multicast stays off.
+
+--device cpu runs the same in small sizes with gloo. Its times mean nothing, so it writes a record only if -o says where.
 """
 
 from __future__ import annotations
@@ -36,16 +41,18 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 import mm32
 from mm32.bench import measure, record
 
-sys.path.append(str(Path(__file__).parent))  # where this file is loaded by its path
+sys.path.append(str(Path(__file__).parent))  # for when this file is loaded by its path
 import scaling_estimate as estimated
 
 SIZES = ((8192, 8192, 8192), (16384, 16384, 16384), (32768, 32768, 32768), (65536, 4096, 4096))  # M, K, N
 SMALL = ((64, 96, 32),)
-LEAST, MOST = 5, 15  # rounds
-BUDGET = 3.0  # seconds of a row, after the least rounds
-JUDGED = 64  # rows of each card
-TORCH_FLOPS = 2**43  # of a card's part: torch takes 0.2 s on an H200. By rows and shared, it is timed at any size.
-TIMEOUT = 180  # seconds of a collective
+LEAST, MOST = 5, 15  # the least and the most rounds
+BUDGET = 3.0  # seconds after which a row's rounds end, once LEAST are done
+JUDGED = 64  # rows on each card that are compared with float64
+# The most FLOP of a card's part for which torch is timed: it takes 0.2 s on an H200. By rows, one product shared by all cards
+# ("strong") is timed with torch at any size.
+TORCH_FLOPS = 2**43
+TIMEOUT = 180  # the most seconds of a collective
 MULTICAST_OFF = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 METHOD = (
     "one product over `cards` cards; interleaved rounds that all cards start together, the slowest card's median of CUDA events; "
@@ -70,7 +77,7 @@ CASES = (
 
 
 def products(name: str) -> dict[str, Callable[[DTensor, DTensor], torch.Tensor]]:
-    """What is compared, each up to a result that no card has to add up any more."""
+    """Return the implementations that are compared, by name. Each returns a result that needs no further sum over cards."""
 
     def multiplied(by: Callable[[DTensor, DTensor], Any]) -> Callable[[DTensor, DTensor], torch.Tensor]:
         def finished(a: DTensor, b: DTensor) -> torch.Tensor:
@@ -87,11 +94,13 @@ def products(name: str) -> dict[str, Callable[[DTensor, DTensor], torch.Tensor]]
 
 
 def overlapped(a: DTensor, b: DTensor) -> torch.Tensor:
-    """This card's rows of a @ b, b sharded by columns: gathered while a is multiplied by the columns that are here; a is packed
-    once for all of them."""
+    """Return this card's rows of a @ b, where b is sharded by columns.
+
+    b is gathered while a is multiplied by the columns that are here. a is packed once, for all columns.
+    """
     mesh, mine = a.device_mesh, b.to_local()
     cards, rank = mesh.size(), mesh.get_local_rank()
-    gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # the name since torch 2.13, and before
+    gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # the names since torch 2.13 and before it
     parts = mine.new_empty(cards * len(mine), mine.shape[1])
     gathering = gather(parts, mine, group=mesh.get_group(), async_op=True)
     here = mm32.pack(a.to_local(), side="left")
@@ -105,7 +114,7 @@ def overlapped(a: DTensor, b: DTensor) -> torch.Tensor:
 
 
 def operand(mesh: DeviceMesh, shape: tuple[int, int], place: Any, seed: int) -> DTensor:
-    """Drawn on each card: no card has to hold the whole of it; what is replicated is drawn from the same seed."""
+    """Return an operand drawn on each card: no card holds all of a sharded one. A replicated one has the same seed on all."""
     rank, local = mesh.get_local_rank(), list(shape)
     if place.is_shard():
         local[place.dim] //= mesh.size()
@@ -116,11 +125,11 @@ def operand(mesh: DeviceMesh, shape: tuple[int, int], place: Any, seed: int) -> 
 
 
 def start(device: str) -> DeviceMesh:
-    """The mesh of all ranks, in a process that torchrun started. NVLink multicast stays off in NCCL, torch and NVSHMEM."""
+    """Return the mesh of all ranks, in a process that torchrun started. NVLink multicast stays off in NCCL, torch and NVSHMEM."""
     os.environ.update(MULTICAST_OFF)
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # A rank that fails alone ends the others after this, not after NCCL's ten minutes.
+    # If one rank alone fails, the others end after this timeout, not after NCCL's ten minutes.
     dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=datetime.timedelta(seconds=TIMEOUT))
     mesh = init_device_mesh(device, (int(os.environ["WORLD_SIZE"]),))
     mm32.distributed.check(mesh)
@@ -128,7 +137,7 @@ def start(device: str) -> DeviceMesh:
 
 
 def agreed(mesh: DeviceMesh, value: float) -> float:
-    """The largest of the ranks' values."""
+    """Return the largest of the ranks' values."""
     largest = torch.tensor(value, dtype=torch.float64, device=mesh.device_type)
     dist.all_reduce(largest, dist.ReduceOp.MAX)
     return float(largest)
@@ -140,8 +149,11 @@ def timed(
     budget: float,
     within: Callable[[str], contextlib.AbstractContextManager[Any]] = lambda name: contextlib.nullcontext(),
 ) -> dict[str, torch.Tensor]:
-    """Seconds of each function, (cards, rounds): LEAST rounds, then until MOST or `budget` seconds are over. All cards start each
-    call together and have the same number of rounds. `within(name)` is entered before a call and left after it, untimed."""
+    """Return the seconds of each function, (cards, rounds).
+
+    There are LEAST rounds, then more until there are MOST or `budget` seconds are over. All cards start each call together and
+    have the same number of rounds. `within(name)` is entered before a call and left after it, untimed.
+    """
     cuda = mesh.device_type == "cuda"
     flush = torch.empty(measure.FLUSH_BYTES // 4, device="cuda") if cuda else torch.empty(1)
     times: dict[str, list[float]] = {name: [] for name in functions}
@@ -175,12 +187,12 @@ def timed(
 
 
 def error(mesh: DeviceMesh, a: DTensor, b: DTensor, local: torch.Tensor) -> float:
-    """||C - C64|| / ||C64|| of JUDGED rows of each card."""
+    """Return ||C - C64|| / ||C64|| of JUDGED rows on each card."""
     if a.placements[0].is_shard(0):
         here = a.to_local()
         rows = torch.arange(JUDGED) * len(here) // JUDGED
         truth, got = here[rows].double() @ b.full_tensor().double(), local[rows].double()
-    else:  # all cards have all of C: each judges some rows of it, of which all contribute a part
+    else:  # all cards have all of C: they judge the same rows, whose float64 truth is summed over the cards
         rows = torch.arange(JUDGED) * local.shape[0] // JUDGED
         truth, got = a.to_local()[rows].double() @ b.to_local().double(), local[rows].double()
         dist.all_reduce(truth)
@@ -221,8 +233,11 @@ def row(mesh: DeviceMesh, name: str, m: int, k: int, n: int, growth: str) -> dic
 
 
 def kept(mesh: DeviceMesh, path: Path | None, environment: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of the record that is there, the same on all ranks; none if it is of other cards, other versions or older
-    kernels, whose rows must not stand in one table with new ones."""
+    """Return the rows of the record that is there, the same on all ranks.
+
+    There are none if the record is of other cards, other versions or older kernels: one table must not mix its rows with new
+    ones.
+    """
     rows: list[Any] = [[]]
     if mesh.get_rank() == 0 and path is not None and path.exists():
         made = record.read(path)
@@ -235,14 +250,14 @@ def kept(mesh: DeviceMesh, path: Path | None, environment: dict[str, Any]) -> li
 
 
 def written_to(options: argparse.Namespace, name: str) -> Path | None:
-    """Where the record goes: -o, or the folder of the card, or, on the CPU, nowhere."""
+    """Return where the record goes: -o, or the folder of the card; None on the CPU without -o."""
     if options.output is not None or options.device == "cpu":
         return options.output
     return Path(__file__).parent / "results" / record.folder_of_card() / f"{name}.json"
 
 
 def said(row: dict[str, Any]) -> str:
-    """A line for the log: times with their errors, and shares of the cards' own rates."""
+    """Return a line for the log: times with their errors, and shares of the cards' own rates."""
     times = ", ".join(
         f"{which} {r['seconds'] * 1e3:.3f} ms (error against float64 {r['normwise']:.1e})"
         for which, r in row["results"].items()
@@ -287,7 +302,7 @@ def main(arguments: list[str] | None = None) -> int:
                 print(said(rows[-1]), flush=True)
                 if path is not None:
                     record.write(path, record.make("scaling", rows, METHOD) | {"environment": environment})
-    # gloo's threads take Python's lock to let go of the last collective's tensors. If Python ends before, torch aborts.
+    # gloo's threads need Python's lock to release the last collective's tensors. If Python ends before that, torch aborts.
     time.sleep(0.1)
     dist.destroy_process_group()
     return 0

@@ -1,8 +1,8 @@
-"""How far products over several cards should carry: a paper estimate from the parts that benchmarks/scaling.py measures.
+"""How well products should scale over several cards: a paper estimate from the parts that benchmarks/scaling.py measures.
 
-Nothing here is a measurement. A product takes its operations at the measured rate of a card, then what is sent at the measured
-rate of an all-reduce within a host, and at an assumed one between hosts; nothing overlaps. Of what the cards of a host all get,
-each byte enters the host once and is spread there, as NCCL does on hosts whose cards have a network card each.
+Nothing here is a measurement. A product takes the time of its operations at the measured rate of a card, then the time of what is
+sent, at the measured rate of an all-reduce within a host and at an assumed rate between hosts; nothing overlaps. Data that all
+cards of a host get enter the host once and are spread there, as NCCL does on hosts with a network card for each card.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from typing import Any
 Record = dict[str, Any]
 PLACES = ("rows", "rows, B gathered", "grid", "K")
 HOST = 8  # cards of a host
-BETWEEN = 40e9  # bytes a second and card between hosts: four fifths of a network card of 400 Gbit/s
+BETWEEN = 40e9  # bytes a second and card between hosts: four fifths of a network card's 400 Gbit/s
 CARDS = (8, 64, 512)
-SIDE = 65536  # of the product that is shared
-ROWS = 16384  # of each card, of the product that grows
+SIDE = 65536  # M, N and K of the product that all cards share
+ROWS = 16384  # rows for each card, of the product that grows with the cards
 CASES = tuple(("shared", SIDE, SIDE, SIDE, cards) for cards in CARDS) + tuple(
     (f"{ROWS} rows a card", ROWS * cards, SIDE // 2, SIDE // 2, cards) for cards in CARDS
 )
 
 
 def share(row: dict[str, Any]) -> float:
-    """A measured row's speed over the sum of its cards' own rates, each for its own part with nothing sent."""
+    """Return a measured row's speed over the sum of its cards' own rates, each for its own part with nothing sent."""
     alone = row["alone"]
     return len(alone) / (row["results"]["mm32"]["seconds"] * sum(1 / seconds for seconds in alone))
 
 
 def share_of_whole(row: dict[str, Any]) -> float:
-    """A measured row's speed over the sum of its cards' own rates, each for all of the product by itself."""
+    """Return a measured row's speed over the sum of its cards' own rates, each for all of the product by itself."""
     return 1 / (row["results"]["mm32"]["seconds"] * sum(1 / seconds for seconds in row["whole"]))
 
 
 @dataclass(frozen=True)
 class Collective:
-    """What each card of a group receives, and how many cards of the group are on one host."""
+    """A collective of a group of cards. `bytes`: what each card receives; `together`: how many of the group are on one host."""
 
     bytes: float
     cards: int
     together: int
 
     def seconds(self, bandwidth: float) -> float:
-        """By the link within a host, or by the host's network cards if they are slower: what all its cards get enters it once."""
+        """Return the time by the link within a host or, if slower, by its network cards: what all cards get enters once."""
         if self.cards <= self.together:
             return self.bytes / bandwidth
         return max(self.bytes / bandwidth, self.bytes / (self.together * BETWEEN))
@@ -51,7 +51,7 @@ class Collective:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a record says: operations a second and card where nothing is sent, bytes a second and card in an all-reduce."""
+    """What a record says, a second and card: `rate`, operations with nothing sent, and `bandwidth`, bytes of an all-reduce."""
 
     rate: float
     bandwidth: float
@@ -72,13 +72,13 @@ class Parts:
         return in_a_grid(m, k, n, *self.grid(m, k, n, cards))
 
     def grid(self, m: int, k: int, n: int, cards: int) -> tuple[int, int]:
-        """Rows and columns, powers of two from 2 on, of the grid in which the least time is spent on sending."""
+        """Return the rows and columns, powers of two from 2 on, of the grid that spends the least time on sending."""
         grids = [(cards >> i, 1 << i) for i in range(1, cards.bit_length() - 1)]
         return min(grids, key=lambda grid: self.sending(in_a_grid(m, k, n, *grid)))
 
 
 def in_a_grid(m: int, k: int, n: int, rows: int, columns: int) -> list[Collective]:
-    """A's blocks gathered along each row, whose cards are neighbours, and B's along each column."""
+    """Return the two gathers of a grid: A's blocks along each row, whose cards are neighbours, and B's along each column."""
     return [
         Collective(4.0 * m / rows * k * (columns - 1) / columns, columns, HOST),
         Collective(4.0 * n / columns * k * (rows - 1) / rows, rows, max(HOST // columns, 1)),
@@ -86,13 +86,15 @@ def in_a_grid(m: int, k: int, n: int, rows: int, columns: int) -> list[Collectiv
 
 
 def memory(m: int, k: int, n: int, rows: int, columns: int = 1) -> float:
-    """Bytes of a card's operands as they are multiplied in a grid, or by rows, and of its part of the result."""
+    """Return the bytes of a card's operands as they are multiplied, in a grid or by rows, and of its part of the result."""
     return 4.0 * (m * k / rows + k * n / columns + m * n / (rows * columns))
 
 
 def measured(made: Record) -> Parts:
-    """The lowest rate of the record's products by rows, and the median over its products by K of the bandwidth: what they take
-    longer than the product of that size by rows is taken to be the all-reduce."""
+    """Return the lowest rate of the record's products by rows, and the median bandwidth of its products by K.
+
+    The time that a product by K takes longer than the product of that size by rows is taken to be the all-reduce.
+    """
     by_rows, rates, bandwidths = {}, [], []
     for row in sorted(made["rows"], key=lambda row: row["case"]["sharded"] != "rows"):
         case, taken = row["case"], row["results"]["mm32"]["seconds"]

@@ -1,9 +1,9 @@
 """Rewrites the tables and pictures of README.md and docs/ from the records in benchmarks/results/: python benchmarks/tables.py.
 
-A table stands between `<!-- table: NAME -->` and `<!-- end table -->`, and so does what shows a picture, whose NAME begins with
-"picture-"; the pictures themselves are docs/pictures/NAME-light.svg and NAME-dark.svg (pictures.py, diagrams.py). With --check
-nothing is written: exit 1 if a table or a picture differs from its record, and a line for every record that is older than the
-kernels it speaks of.
+A table is between `<!-- table: NAME -->` and `<!-- end table -->`. So is the text that shows a picture, whose NAME begins with
+"picture-"; the pictures themselves are docs/pictures/NAME-light.svg and NAME-dark.svg (pictures.py, diagrams.py). Prints a line
+for every record that is older than its kernels. With --check nothing is written, and the exit status is 1 if a table or a picture
+differs from its record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from mm32.bench import record
 
-sys.path.append(str(Path(__file__).parent))  # where this file is loaded by its path
+sys.path.append(str(Path(__file__).parent))  # for when this file is loaded by its path
 from rendering import grouped, overviews, products, programs, verdicts
 from rendering.columns import Load, Source
 from rendering.diagrams import DIAGRAMS
@@ -43,22 +43,25 @@ PAGES = (
     "docs/results.md",
     "docs/verifying.md",
 )
-OVER_CARDS = {"scaling": "scaling", "parallel": "parallel_steps"}  # a record for each number of cards -> its script
-SCRIPTS = {  # of benchmarks/, that make a record; record.py makes the others
+# Name of the records that there are for each number of cards -> their script.
+OVER_CARDS = {"scaling": "scaling", "parallel": "parallel_steps"}
+SCRIPTS = {  # record -> the script in benchmarks/ that makes it; record.py makes the others
     **{name: f"{name}.py" for name in ("exports", "families", "first_call", "models", "workspace", *record.VERDICTS)},
     "programs": "models.py --programs",
     "batch-4": "batch.py",
     **{f"{name}-{cards}": f"{script}.py" for name, script in OVER_CARDS.items() for cards in (2, 4, 8)},
 }
-UNMEASURED = {
-    f"{name}-4": "Four cards have not been measured." for name in (*OVER_CARDS, "batch")
-}  # what stands for a record
+# Missing record -> the sentence in place of its table.
+UNMEASURED = {f"{name}-4": "Four cards have not been measured." for name in (*OVER_CARDS, "batch")}
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end table -->)", re.S)
 
 
 def path_of(name: str) -> Path:
-    """The record that is shown: CARD's. If that is older than its kernels, another card's with no fewer rows: one that is not
-    older than its kernels, or, where each is, the latest of all. If CARD has none, another card's as it is."""
+    """Return the path of the record that is shown: CARD's, or another card's if CARD has none.
+
+    If CARD's is older than its kernels, another card's with no fewer rows is shown that is not older than its kernels. If each is
+    older, the latest of all is shown.
+    """
     kept = RESULTS / CARD / f"{name}.json"
     others = [path for path in sorted(RESULTS.glob(f"*/{name}.json")) if path != kept]
     if not kept.exists():
@@ -75,7 +78,7 @@ def path_of(name: str) -> Path:
 
 
 def written(name: str) -> str:
-    """That record's path from the repository's root."""
+    """Return the path of the record that is shown, from the repository's root."""
     return f"benchmarks/results/{path_of(name).parent.name}/{name}.json"
 
 
@@ -84,7 +87,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def load_drawn(name: str) -> dict[str, Any]:
-    """A picture's record; what was measured on two cards with what was measured on four, if it was, under "four"."""
+    """Return a picture's record. The record of two cards has that of four cards, if there is one, under "four"."""
     made = load(name)
     if name == "scaling-2" and path_of("scaling-4").exists():
         made["four"] = load("scaling-4")
@@ -92,8 +95,10 @@ def load_drawn(name: str) -> dict[str, Any]:
 
 
 def source(*names: str) -> str:
-    """The line under a table: where and when it was measured, and the records' paths, as links from the repository's root; one
-    after another where they differ in that."""
+    """Return the line under a table: where and when it was measured, and links to the records from the repository's root.
+
+    Records that differ in where or when follow one another.
+    """
     lines: dict[str, list[str]] = {}
     for name in names:
         made, path = load(name), written(name)
@@ -106,7 +111,7 @@ def source(*names: str) -> str:
 
 
 def rendered(name: str) -> str:
-    """The Markdown of a table, from its record."""
+    """Return the Markdown of a table, from its record."""
     return TABLES[name](load, source)
 
 
@@ -115,13 +120,13 @@ def rendered(name: str) -> str:
 
 
 def shown(name: str) -> Callable[[Load, Source], str]:
-    """What shows a picture: the file for the reader's theme. In a page, not in a picture, is the link to the record."""
+    """Return what shows a picture: the file for the reader's theme. The link to the record is in the page, not in the picture."""
 
     def make(load: Load, source: Source) -> str:
         alt = PICTURES[name][2] if name in PICTURES else DIAGRAMS[name][1]
         below = ""
         if name in PICTURES:
-            of = [PICTURES[name][0]]  # which it is drawn from
+            of = [PICTURES[name][0]]  # the records that it is drawn from
             if "four" in load_drawn(of[0]):
                 of.append("scaling-4")
             paths = [written(each) for each in of]
@@ -173,8 +178,10 @@ TABLES: dict[str, Callable[[Load, Source], str]] = {
 
 
 def filled(text: str, docs: str = "") -> str:
-    """A page with its tables made from the records, or a sentence that it was not measured; ValueError for a table that does not
-    exist. `docs` is the way from the page to docs/, where the pictures' folder is."""
+    """Return a page with each table made from its record, or replaced by a sentence that it was not measured.
+
+    `docs`: the path from the page to docs/, where the pictures' folder is. Raises ValueError for a table that does not exist.
+    """
 
     def make(found: re.Match[str]) -> str:
         if found[2] not in TABLES:
@@ -189,12 +196,12 @@ def filled(text: str, docs: str = "") -> str:
 
 
 def docs_from(page: str) -> str:
-    """The way to docs/ from a page, by its path."""
+    """Return the path to docs/ from the page at this path."""
     return "" if page.startswith("docs/") else "docs/"
 
 
 def drawn() -> dict[Path, str]:
-    """The text of every picture in docs/pictures/; of those whose record is missing, none."""
+    """Return the text of every picture in docs/pictures/, except those whose record is missing."""
     made = {}
     for theme in THEMES:
         for name, (of, draw_it, _) in PICTURES.items():
@@ -206,7 +213,7 @@ def drawn() -> dict[Path, str]:
 
 
 def draw(check: bool) -> list[str]:
-    """The pictures that were not drawn from the records as they are; without `check` they now are."""
+    """Return the pictures that differ from what the records give now; without `check`, redraw them."""
     differing = []
     for path, text in drawn().items():
         if path.exists() and path.read_text() == text:

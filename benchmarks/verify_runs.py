@@ -1,5 +1,5 @@
-"""What kernelbench.py, corpus.py and batch.py share: candidates through verify_many until a time is over, and a record of them,
-written after each result."""
+"""What batch.py, corpus.py, exports.py, kernelbench.py and power.py share: they run candidates through verify_many within a time
+limit, and write a record after each result."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from mm32.verify.batch.jobs import Pair
 from mm32.verify.session import WAITING
 from mm32.verify.text import shortened
 
-SLOWEST = 5  # probes whose seconds a row has
+SLOWEST = 5  # the number of probes whose seconds a row has: the slowest ones
 TESTS = Path(__file__).parent.parent / "tests"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def find_tests() -> None:
-    """Make the modules of tests/support known, where the scripts that are verified come from."""
+    """Make the modules of tests/support importable, which the scripts to verify come from."""
     if str(TESTS) not in sys.path:
         sys.path.append(str(TESTS))
 
@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class Run:
-    """Candidates, pair after pair, on all cards; `reports` may be asked several times within one limit."""
+    """Verifies candidates, pair after pair, on all cards. `reports` may be called several times within one limit."""
 
     def __init__(self, limit: float | None, store: Path | None, at_once: int = worker.RUNNERS, **options: Any):
         worker.RUNNERS = at_once
@@ -62,7 +62,7 @@ class Run:
         return time.monotonic() - self.begin
 
     def reports(self, pairs: Sequence[Pair]) -> Iterator[verify.Report]:
-        """As they are done; what a store has from earlier runs first."""
+        """Yield reports as they are done; those that a store has from earlier runs come first."""
         left = None if self.limit is None else self.limit - self.seconds
         if not pairs or (left is not None and left <= 0):
             self.over = self.over or bool(pairs)
@@ -84,7 +84,7 @@ class Run:
 
 
 class Record:
-    """A record that is written again and again; nowhere without a path."""
+    """A record that is rewritten after each result. Without a path it is not written."""
 
     def __init__(self, name: str, method: str, path: Path | None, at_once: int = worker.RUNNERS):
         self.made, self.path = record.make(name, [], method), path
@@ -96,8 +96,11 @@ class Record:
 
 
 def outcome(report: verify.Report) -> dict[str, Any]:
-    """What a row has of a report. `seconds` are those besides `building`, the candidate's loading and compiling, and `waiting`
-    for other candidates of the batch that use the card."""
+    """Return what a row has of a report.
+
+    `seconds` are without `building`, the candidate's loading and compiling, and without `waiting` for other candidates of the
+    batch that use the card.
+    """
     timing = report.timing or {}
     waiting = report.stages.get(WAITING, 0.0)
     probes = sorted(report.probes, key=lambda probe: -float(probe.get("seconds", 0.0)))[:SLOWEST]
@@ -117,7 +120,7 @@ def outcome(report: verify.Report) -> dict[str, Any]:
 
 
 def line(name: str, result: dict[str, Any], fits: bool | None) -> str:
-    """One for a person: `fits` is None where the verdict says nothing of the candidate."""
+    """Return a line for a person. `fits` is None if the verdict says nothing about the candidate."""
     word = {True: "ok", False: "MISSED", None: "?"}[fits]
     ratio = f"{result['speedup']:.2f}x" if isinstance(result["speedup"], float) else ""
     why = shortened(result["reason"], 90)

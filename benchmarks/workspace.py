@@ -1,9 +1,10 @@
-"""Products in blocks, within limits of the workspace: python benchmarks/workspace.py [-o FILE] [--without-largest].
+"""Times products in blocks, within limits of the workspace: python benchmarks/workspace.py [-o FILE] [--without-largest].
 
-Needs a CUDA device of 140 GB for all of it. Two large products without a limit, in 2 GiB and in 1 GiB, in interleaved rounds; and
-one whose operands alone are 118 GB, in several limits, with `direct` beside, which such a product fell to before. Each by kernel
-tensorcore (mma on other cards), run as a plan, so that no call is planned anew where limits take turns. Errors are against
-float64, of sampled rows; memory is the most that torch's allocator gave out during a call, beyond the operands and the result.
+Needs a CUDA device of 140 GB for all of it. Two large products are timed without a limit, in 2 GiB and in 1 GiB, in interleaved
+rounds. One whose operands alone are 118 GB is timed in several limits, and by `direct`, which such products fell back to before.
+Each runs by kernel tensorcore (mma on other cards), as a plan, so that no call is planned anew when limits alternate. Errors are
+against float64, of sampled rows. Memory is the most that torch's allocator gave out during a call beyond the operands and the
+result.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from mm32.cuda import blocks, launch
 
 GIB = 2**30
 LIMITS = {"unlimited": None, "2 GiB": 2 * GIB, "1 GiB": GIB}
-PRODUCTS = {(16384, 16384, 16384): 15, (32768, 65536, 32768): 5}  # M, K, N; rounds
+PRODUCTS = {(16384, 16384, 16384): 15, (32768, 65536, 32768): 5}  # (M, K, N): rounds
 LARGEST, OF_LARGEST = (32768, 450000, 32768), {"8 GiB": 8 * GIB, "4 GiB": 4 * GIB, "2 GiB": 2 * GIB, "1 GiB": GIB}
-ROWS, DEPTH = 32, 4096  # rows that are judged; places of K in float64 at a time
+ROWS, DEPTH = 32, 4096  # the rows that are judged; how much of K is multiplied in float64 at a time
 METHOD = (
     "interleaved rounds, medians of CUDA events, one call of each for the largest product; errors against float64 on the same "
     f"inputs, of {ROWS} rows of the result; bytes allocated during a call beyond the operands and the result"
@@ -34,7 +35,7 @@ METHOD = (
 
 
 def drawn(rows: int, columns: int) -> torch.Tensor:
-    """Normal numbers, drawn in place: no second copy."""
+    """Return normal numbers, drawn in place, so that there is no second copy."""
     made = torch.empty(rows, columns, device="cuda")
     for piece in made.split(max(1, 2**28 // columns)):
         piece.normal_()
@@ -42,7 +43,7 @@ def drawn(rows: int, columns: int) -> torch.Tensor:
 
 
 def truth_of(a: torch.Tensor, b: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Those rows of the product, and of that of the magnitudes, in float64."""
+    """Return these rows of the product, and of the product of the magnitudes, in float64."""
     truth, size = (torch.zeros(len(rows), b.shape[1], dtype=torch.float64, device="cuda") for _ in range(2))
     for begin in range(0, a.shape[1], DEPTH):
         left, right = a[rows, begin : begin + DEPTH].double(), b[begin : begin + DEPTH].double()
@@ -61,7 +62,7 @@ def timed(run: Callable[[], None]) -> float:
 
 
 def row(m: int, k: int, n: int, kernels: dict[str, tuple[str, int | None]], rounds: int, warm: bool) -> dict[str, Any]:
-    """A product by each of `kernels`: a name, and a limit."""
+    """Return a row: a product by each of `kernels`, name -> (kernel, limit)."""
     a, b, c = drawn(m, k), drawn(k, n), torch.empty(m, n, device="cuda")
     problem, card = gemm.describe(a, b, None, c), launch.card_of(0)
     rows = torch.arange(ROWS, device="cuda") * m // ROWS

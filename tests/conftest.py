@@ -1,5 +1,5 @@
-"""Options and marks that leave tests out, and say so in the end; what the run cost, by area; how many processes it is spread
-over; seeds; a kernel cache of the session's own."""
+"""Options and marks that leave tests out, with a count of these at the end; what the run cost, by area; the number of processes
+that it is spread over; seeds; and a kernel cache of the session's own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEFT_OUT = {
     "slow": ONLY_ALL,
 }
 COMPILES = shutil.which("g++") is not None and Path(sysconfig.get_path("include"), "Python.h").is_file()
-MEMORY_OF_A_WORKER = 2 * 2**30  # bytes, torch's own and what a test of a model or of verify takes
+MEMORY_OF_A_WORKER = 2 * 2**30  # bytes: torch's own, and those of a test of a model or of verify
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """What -n auto means: a process for each core, and none at all where there is a GPU, which tests would share."""
+    """Return what -n auto means: a process for each core, if memory allows; none if there is a GPU, which tests would share."""
     if torch.cuda.is_available():
         return 0
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -57,7 +57,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Whole files to a process, in the order of `pytest_collection_modifyitems`; compilations one by one."""
+    """Return a scheduler that gives out whole files, in the order of `pytest_collection_modifyitems`, or single compilations."""
     from xdist.scheduler import LoadScopeScheduling
 
     config.option.loadscopereorder = False
@@ -76,7 +76,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def fixtures_missing(item: pytest.Item) -> str | None:
-    """A test that is left out here is never set up, so that only a machine with a GPU would say that a fixture is missing."""
+    """Return which fixtures of a test do not exist; None if all do.
+
+    A test that is left out is never set up, so without this only a machine with a GPU would say that a fixture is missing.
+    """
     info = getattr(item, "_fixtureinfo", None)
     if info is None:
         return None
@@ -134,7 +137,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object, error: object) -> None:
-    """What a worker has to say in the end, to the process that started it."""
+    """Add what a worker cost, at its end, to the run of the process that started it."""
     said = getattr(node, "workeroutput", {}).get("shares")
     if said is not None:
         node.config.stash[RUN].add(*said)  # type: ignore[attr-defined]
@@ -145,13 +148,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, "workeroutput"):
         config.workeroutput["shares"] = (run.seconds, sorted(run.slow), shares.used())
         return
-    workers = getattr(config.option, "tx", None)  # which have said what they took
+    workers = getattr(config.option, "tx", None)  # whose times have been added already
     run.add({}, [], sum(os.times()[:2]) if workers else shares.used())
     alone = shares.whole(config) and not config.option.all and not torch.cuda.is_available()
     excess = run.excess(shares.record()) if alone else None
     if excess is not None:
         config.stash[EXCESS] = excess
-        if os.environ.get("MM32_HOLD_TIME"):  # .ci/run; elsewhere it is told, for the record is of other cores
+        if os.environ.get("MM32_HOLD_TIME"):  # by .ci/run; elsewhere it is only printed: the record is of other cores
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
@@ -189,7 +192,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """A number that depends on the test's name only; torch's generators start from it."""
+    """Return a number that depends on the test's name only; torch's generators are seeded with it."""
     value = zlib.crc32(request.node.nodeid.encode())
     torch.manual_seed(value)
     return value
@@ -202,20 +205,20 @@ def rng(seed: int) -> random.Random:
 
 @pytest.fixture(scope="session")
 def of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of the run's own, which its processes share."""
+    """Return a folder of the run's own, which its processes share."""
     base: Path = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @pytest.fixture(scope="session", autouse=True)
 def kernel_cache(of_the_run: Path) -> None:
-    """Kernels that tests compile go there, unless MM32_CACHE_DIR names another folder."""
+    """Keep the kernels that tests compile in the run's folder, unless MM32_CACHE_DIR names another one."""
     os.environ.setdefault("MM32_CACHE_DIR", str(of_the_run / "kernels"))
 
 
 @pytest.fixture(scope="session")
 def libraries(of_the_run: Path) -> Path:
-    """Where kernels compiled for the host's simulator are kept (simulated.py)."""
+    """Return the folder that keeps kernels compiled for the host's simulator (simulated.py)."""
     folder = of_the_run / "simulated"
     folder.mkdir(exist_ok=True)
     return folder
@@ -223,7 +226,7 @@ def libraries(of_the_run: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[Ranks]:
-    """Runs functions on the ranks of process groups (ranks.py)."""
+    """Yield what runs functions on the ranks of process groups (ranks.py)."""
     server = Ranks()
     shares.SERVERS.append(lambda: server.pid)
     yield server
@@ -233,9 +236,9 @@ def ranks() -> Iterator[Ranks]:
 
 @pytest.fixture
 def panels_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Without the tiles of the kernel tensorcore that split their own operands: those add up in another order of K."""
+    """Leave out the kernel tensorcore's tiles that split their own operands, because they add up K in another order."""
     from mm32 import plan as planning
-    from support.gpu import forget_plans  # here: it asks mm32 for the planner, which some tests do without
+    from support.gpu import forget_plans  # imported here: it loads mm32's planner, which some tests do without
 
     packing = tuple(tile for tile in planning.emulated.TENSOR_TILES if not tile.inline)
     monkeypatch.setattr(planning.emulated, "TENSOR_TILES", packing)
@@ -246,7 +249,7 @@ def panels_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def all_tiles(panels_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a test of a file in which the others have `panels_only`."""
+    """Bring back all tiles for one test of a file whose other tests have `panels_only`."""
     from mm32 import plan as planning
     from support.gpu import ALL_TILES, forget_plans
 

@@ -1,4 +1,4 @@
-"""The columns of the tables that tables.py makes: a head, and what stands below it for a row of a record."""
+"""The columns of the tables that tables.py makes: a head, and the cell below it for a row of a record."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def time(seconds: float) -> str:
 
 
 def markdown(heads: Sequence[str], lines: Iterable[Iterable[str]]) -> str:
-    """The Markdown of a table of texts."""
+    """Return the Markdown of a table of texts."""
     first, *others = (f"| {' | '.join(line)} |" for line in (heads, *lines))
     return "\n".join([first, "|---" * len(heads) + "|", *others]) + "\n"
 
 
 def grid(columns: Iterable[tuple[str, Cell]], rows: Iterable[Row]) -> str:
-    """The Markdown of a table, a line for each row."""
+    """Return the Markdown of a table with a line for each row."""
     heads, cells = zip(*columns, strict=True)
     return markdown(heads, ([cell(row) for cell in cells] for row in rows))
 
@@ -35,7 +35,7 @@ def seconds(name: str) -> Cell:
 
 
 def short(name: str) -> Cell:
-    """For times from microseconds to seconds."""
+    """Return a cell for times from microseconds to seconds."""
     return lambda row: summary.time(row["results"][name]["seconds"])
 
 
@@ -44,7 +44,7 @@ def error(name: str) -> Cell:
 
 
 def speedup(name: str) -> Cell:
-    """With its interval; a dash where it failed."""
+    """Return a cell for a speedup with its interval; it has a dash for what failed."""
 
     def cell(row: Row) -> str:
         r = row["results"][name]

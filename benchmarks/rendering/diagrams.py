@@ -1,6 +1,6 @@
 """The diagrams of docs/kernels.md as SVG, in that page's words: `make tables` draws them (tables.py).
 
-They show how something works, and no figure of a record.
+They show how something works, not figures of a record.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from .drawing import Canvas, Theme
 
 
 def tile(theme: Theme) -> str:
-    """A tile of C, the panels of A and B that it needs, and their K-blocks."""
+    """Draw a tile of C, the panels of A and B that it needs, and their K-blocks."""
     canvas = Canvas(342, theme)
-    block, side = 22, 36  # of a K-block along K, and of a tile, in pixels
+    block, side = 22, 36  # pixels: a K-block along K, and the side of a tile
     k, tiles, row, column = 6 * block, 4 * side, 1, 2
     a_x, c_y = 34.0, 172.0
     c_x, b_y = a_x + k + 26, 14.0
@@ -48,7 +48,7 @@ def tile(theme: Theme) -> str:
 
 
 def ring(theme: Theme) -> str:
-    """The ring of stages between the producer and the consumers."""
+    """Draw the ring of stages between the producer and the consumers."""
     canvas = Canvas(262, theme)
     green, orange = theme.colours["triton-tf32x3"], theme.colours["mm32"]
     for x, name, lines in (
@@ -83,7 +83,7 @@ def ring(theme: Theme) -> str:
 
 
 def split(theme: Theme) -> str:
-    """An fp32 number as two fp16 numbers, and the three products."""
+    """Draw an fp32 number as two fp16 numbers, and the three products."""
     canvas = Canvas(300, theme)
     hi, lo = theme.colours["torch-tf32"], theme.colours["mm32"]
     bit = 11.0
@@ -129,10 +129,10 @@ def split(theme: Theme) -> str:
 
 
 def stream_k(theme: Theme) -> str:
-    """The last wave of tiles in equal shares."""
+    """Draw the last wave of tiles, divided into equal shares."""
     canvas = Canvas(392, theme)
     colours = [theme.colours[name] for name in ("torch-tf32", "triton-tf32x3", "mm32")]
-    left, step, high = 158.0, 46.0, 24.0  # of a step along K: a tile has 4
+    left, step, high = 158.0, 46.0, 24.0  # pixels; `step` is the width of one step along K, and a tile has 4
 
     def lanes(top: float, title: str) -> None:
         canvas.text(0, top - 12, title, 15, bold=True)
@@ -183,7 +183,7 @@ def stream_k(theme: Theme) -> str:
 
 
 def tiers(theme: Theme) -> str:
-    """What computes a product, and when the next tier does."""
+    """Draw which tier computes a product, and when the next tier does."""
     canvas = Canvas(306, theme)
     boxes = (
         ("fp16x3", "3 products", "22 bits", theme.colours["torch-tf32"], 2),
@@ -216,7 +216,7 @@ def tiers(theme: Theme) -> str:
     )
 
 
-# name of the file -> drawing, and the text in place of the picture
+# file name -> the function that draws it, and the text in place of the picture
 DIAGRAMS: dict[str, tuple[Callable[[Theme], str], str]] = {
     "tile": (tile, "A tile of C, and the K-blocks of the panels of A and B that are multiplied for it"),
     "ring": (

@@ -1,7 +1,7 @@
 """A small SVG canvas for the pictures and diagrams of README.md and docs/, in two themes.
 
-The same input gives the same bytes, so a test can hold a file to its record. Text stays text, in the reader's own font: widths
-are estimated, with room to spare. The background is the page's; the file's colours are for a light or a dark one.
+The same input gives the same bytes, so a test can compare a file with its record. Text stays text, in the reader's own font, so
+widths are estimated, with room to spare. The background is the page's; a file's colours are for a light or a dark background.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH = 640  # of every picture, so that their texts have one size on a page
+WIDTH = 640  # pixels, of every picture, so that all texts have one size on a page
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'Liberation Sans', Helvetica, Arial, sans-serif"
-LETTER = 0.56  # a letter's mean width over its size, in the widest of these fonts
+LETTER = 0.56  # the mean width of a letter relative to the font's size, in the widest of these fonts
 
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours as #rrggbb: text, lines and fills of a diagram, and the implementations' own."""
+    """Colours as #rrggbb, for text, lines and fills. `colours`: the colour of each implementation."""
 
     name: str
     text: str
     muted: str
-    line: str  # of axes' grids
+    line: str  # of the grid lines of axes
     fill: str  # of boxes
     warning: str
     colours: dict[str, str]
 
 
-# Of Okabe and Ito's palette, which the colour-blind can tell apart; lighter on dark. Markers and labels differ too.
+# From Okabe and Ito's palette, which the colour-blind can tell apart; lighter on dark. Markers and labels differ too.
 LIGHT = Theme(
     "light", "#1f2328", "#59636e", "#d1d9e0", "#eef1f4", "#9a4a00",
     {"torch": "#1f2328", "torch-tf32": "#0072b2", "triton-tf32x3": "#00795a", "mm32": "#d04a00"},
@@ -68,7 +68,7 @@ class Canvas:
         self, x: float, y: float, text: str, size: float = 15, colour: str | None = None, anchor: str = "start",
         bold: bool = False, turned: bool = False,
     ) -> None:  # fmt: skip
-        """`y` is the text's base line. `anchor` is start, middle or end; a turned text reads upwards."""
+        """Add a text. `y` is its base line. `anchor` is start, middle or end. A turned text reads upwards."""
         self._add(
             "text", text, x=float(x), y=float(y), font_size=float(size), fill=colour or self.theme.text,
             text_anchor=None if anchor == "start" else anchor, font_weight="600" if bold else None,
@@ -113,7 +113,7 @@ class Canvas:
         )  # fmt: skip
 
     def mark(self, x: float, y: float, kind: str, colour: str, hollow: bool = False, size: float = 5.5) -> None:
-        """A point of a chart: "circle", "square", "diamond" or "star"."""
+        """Add a point of a chart: "circle", "square", "diamond" or "star"."""
         fill, stroke = ("none", colour) if hollow else (colour, None)
         if kind == "circle":
             self._add(
@@ -134,7 +134,7 @@ class Canvas:
         )  # fmt: skip
 
     def svg(self, title: str) -> str:
-        """The file; `title` is what a screen reader says."""
+        """Return the text of the file; `title` is what a screen reader says."""
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_number(self.width)} {_number(self.height)}" '
             f'width="{_number(self.width)}" height="{_number(self.height)}" font-family="{escape(FONT)}" role="img">'

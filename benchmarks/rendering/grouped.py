@@ -1,5 +1,5 @@
-"""Tables of several rows of a record a line: small products, products at random, first calls, several cards,
-limits of the workspace."""
+"""Tables that group or combine the rows of a record: small products, random products, first calls, several cards, limits of the
+workspace."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mm32.gemm import LAYOUTS
 
 from .columns import CASE, Load, Row, Source, error, grid, kernel, markdown, short, size, speedup
 
-LOST = 0.95  # a product is lost if its interval's upper end is below
+LOST = 0.95  # a product is lost if the upper end of its speedup's interval is below this
 
 
 def small(load: Load, source: Source) -> str:
-    """A line for each size, with what its layouts took."""
+    """Return the table of small products: a line for each size, with the times of its layouts."""
     by_size: dict[str, dict[str, Row]] = {}
     for row in load("small")["rows"]:
         by_size.setdefault(size(row), {})[row["layout"]] = row["results"]
@@ -55,12 +55,15 @@ def small(load: Load, source: Source) -> str:
     return markdown(heads, (line(name, of) for name, of in by_size.items())) + source("small")
 
 
-SHORT = 50e-6  # seconds of torch's; below it the same kernel's times differ by some per cent
+SHORT = 50e-6  # seconds; if torch takes less, times of one kernel differ by some per cent
 
 
 def at_random(load: Load, source: Source) -> str:
-    """By what torch takes: how many, the geometric mean of the ratios, the lowest, and how many are lost; then which are lost,
-    and what could not be measured."""
+    """Return the table of random products, grouped by torch's time.
+
+    For each group it has the number of products, the geometric mean of the ratios, the lowest ratio, and how many products are
+    lost. Below it are the products that are lost, and what could not be measured.
+    """
     drawn = load("random")["rows"]
     measured = [row for row in drawn if {"torch", "mm32"} <= row["results"].keys()]
     rows = [row["results"] for row in measured]
@@ -117,7 +120,7 @@ def at_random(load: Load, source: Source) -> str:
 
 
 def first_calls(load: Load, source: Source) -> str:
-    """Host milliseconds of a first call by where its kernels come from, and of torch's first product in the same process."""
+    """Return the table of first calls: host milliseconds by where the kernels come from, and of torch's first product or step."""
 
     def line(row: Row) -> list[str]:
         results, step = row["results"], "torch" in row["results"]
@@ -136,8 +139,11 @@ def first_calls(load: Load, source: Source) -> str:
 
 
 def several_cards(cards: int) -> Callable[[Load, Source], str]:
-    """A line for each product and placement; dashes for what was not timed there, or is not in an older record. The page
-    introduces the table of two cards; that of more, which may be missing, introduces itself."""
+    """Return the table of products over so many cards: a line for each product and placement.
+
+    It has dashes for what was not timed there or is not in an older record. The page introduces the table of two cards. A table
+    of more cards may be missing, so it introduces itself.
+    """
 
     def line(row: Row) -> list[str]:
         case, ours, torchs = row["case"], row["results"]["mm32"], row["results"].get("torch")
@@ -165,7 +171,7 @@ def several_cards(cards: int) -> Callable[[Load, Source], str]:
 
 
 def estimated_cards(load: Load, source: Source) -> str:
-    """A paper estimate, not a measurement: a line for each product and number of cards."""
+    """Return the table of a paper estimate, not a measurement: a line for each product and number of cards."""
     parts = estimated.measured(load("scaling-2"))
 
     def line(case: tuple[str, int, int, int, int]) -> list[str]:
@@ -196,7 +202,7 @@ def estimated_cards(load: Load, source: Source) -> str:
 
 
 def workspace(load: Load, source: Source) -> str:
-    """A line for each product and limit."""
+    """Return the table of products in blocks: a line for each product and limit."""
 
     def lines(row: Row) -> list[list[str]]:
         made, first = [], next(iter(row["results"].values()))

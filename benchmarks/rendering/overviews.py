@@ -1,4 +1,4 @@
-"""Tables that draw on several records, or on none: of README.md, the site's first page, and the comparison."""
+"""Tables made from several records, or from none: those of README.md, of the site's first page, and the comparison."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .columns import Cell, Load, Row, Source, grid, product, short, size, speedu
 from .pictures import NAMES, span
 
 RESULTS = Path(__file__).parents[1] / "results"
-SQUARES = (512, 1024, 4096, 16384)  # sides of those that the front table has
-LARGE = (4096, 4096, 4096)  # the product that the table of cards speaks of
-# What the comparison adds to the implementations of the pictures.
+SQUARES = (512, 1024, 4096, 16384)  # sides of the squares in the front table
+LARGE = (4096, 4096, 4096)  # the product in the table of cards
+# Implementations in the comparison besides those of the pictures.
 FURTHER = {"mm32-tf32": 'mm32, `precision="tf32"`', "simt": "mm32's `simt`, fp32 multiply-adds"}
 
 
 def front(load: Load, source: Source) -> str:
-    """A product, squares and programs, those included that gain nothing."""
+    """Return the front table: a product, squares and programs, including those that gain nothing."""
     main, shapes, models = load("main"), load("shapes"), load("models")
     first = main["rows"][0]
     rows = [first | {"what": f"{size(first)}, {product(first)}"}]
@@ -32,7 +32,7 @@ def front(load: Load, source: Source) -> str:
         return lambda row: "fails" if "failed" in row["results"][name] else short(name)(row)
 
     def first_error(name: str) -> Cell:
-        """Of a program, that of its first quantity."""
+        """Return a cell for an error; of a program, the error of its first quantity."""
 
         def cell(row: Row) -> str:
             r = row["results"][name]
@@ -54,7 +54,7 @@ def front(load: Load, source: Source) -> str:
 
 
 def comparison(load: Load, source: Source) -> str:
-    """Speed, error and energy of the implementations in the record "rivals"."""
+    """Return the table of speed, error and energy of the implementations in the record "rivals"."""
     rows = load("rivals")["rows"]
     shapes = ", ".join(sorted({size(row) for row in rows}))
     data = " and ".join(sorted({f"`torch.{row['distribution']}`" for row in rows}))
@@ -87,7 +87,7 @@ def comparison(load: Load, source: Source) -> str:
 
 
 def hardware(load: Load, source: Source) -> str:
-    """The planner's cards: which kernel a large product gets there, and whether anybody has timed it."""
+    """Return the table of the planner's cards: which kernel a large product gets on each, and whether the card has been timed."""
     timed = {record.read(path)["environment"]["card"] for path in RESULTS.glob("*/main.json")}
 
     def kernel(row: Row) -> str:

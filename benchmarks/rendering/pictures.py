@@ -1,6 +1,6 @@
 """The pictures of README.md and docs/ that show records of benchmarks/results/, as SVG: `make tables` draws them (tables.py).
 
-Each says the card, the versions, the day, the data, what is on its axes, and when its record is older than the kernels.
+Each names the card, the versions, the day, the data and what is on its axes, and says if its record is older than the kernels.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Row = dict[str, Any]
 Record = dict[str, Any]
 NAMES = {"torch": "torch fp32", "torch-tf32": "torch TF32", "triton-tf32x3": "Triton tf32x3", "mm32": "mm32"}
 MARKS = {"torch": "circle", "torch-tf32": "square", "triton-tf32x3": "diamond", "mm32": "star"}
-NAMED_FAMILIES = 8  # that many slowest ones have their names beside them
+NAMED_FAMILIES = 8  # the number of slowest families that have their names beside them
 SQUARES = tuple(2**i for i in range(9, 15))
 
 
 def head(canvas: Canvas, title: str, lines: Sequence[str], made: Record) -> float:
-    """Title, what was measured and where, and that the record is old if it is; returns the y below."""
+    """Draw the title, what was measured and where, and a warning if the record is old. Return the y below."""
     e = made["environment"]
     canvas.text(0, 20, title, 18, bold=True)
     y = 42.0
@@ -46,13 +46,13 @@ def height_of_head(lines: int, made: Record) -> float:
 
 
 def span(values: Sequence[float], form: Callable[[float], str]) -> str:
-    """The lowest and the highest, or the one that they are written as."""
+    """Return the lowest and the highest value as text, or one value if both are written alike."""
     low, high = form(min(values)), form(max(values))
     return low if low == high else f"{low} to {high}"
 
 
 def legend(canvas: Canvas, y: float, said: dict[str, str]) -> float:
-    """A line for each implementation: its mark, its name, what is said of it; returns the y below."""
+    """Draw a line for each implementation: its mark, its name, and its text in `said`. Return the y below."""
     for name, text in said.items():
         canvas.mark(10, y - 5, MARKS[name], canvas.theme.colours[name])
         canvas.text(24, y, NAMES[name], 14, canvas.theme.colours[name], bold=True)
@@ -67,7 +67,7 @@ class Chart:
     LEFT, RIGHT = 60.0, 20.0
 
     def __init__(self, canvas: Canvas, top: float, bottom: float, x: tuple[float, float], y: float, ends: bool = False):
-        """`x` is the scale's range, `y` its upper end. With `ends`, x = 0 and x = inf have places of their own beside it."""
+        """`x`: the x axis's range. `y`: the y axis's upper end. With `ends`, x = 0 and x = inf have places beside the x axis."""
         self.canvas, self.top, self.bottom, self.high = canvas, top, bottom, y
         self.low_x, self.high_x = map(math.log, x)
         gutter = 44.0 if ends else 0.0
@@ -100,18 +100,18 @@ class Chart:
 
 
 def decades(values: Sequence[float]) -> list[float]:
-    """Powers of ten from below the least to above the greatest."""
+    """Return powers of ten from below the least to above the greatest value."""
     first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return [10.0**i for i in range(first, max(last, first + 1) + 1)]
 
 
 def power(value: float) -> str:
-    """10ⁿ"""
+    """Return a power of ten as text: 10ⁿ."""
     return "10" + str(round(math.log10(value))).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _step(high: float) -> float:
-    """Between the y axis's lines: 1, 2 or 5 of a decade, four to eight of them."""
+    """Return the step between lines of the y axis: 1, 2 or 5 times a power of ten, for four to eight lines."""
     return next(s * 10.0**d for d in range(-2, 6) for s in (1, 2, 5) if high / (s * 10.0**d) <= 8)
 
 
@@ -124,7 +124,7 @@ def _top(high: float) -> float:
 
 
 def speed_error(made: Record, theme: Theme) -> str:
-    """The products of the record without an epilogue, each implementation's speed over its error."""
+    """Draw the record's products without an epilogue: each implementation's speed over its error."""
     rows = [row for row in made["rows"] if not row["bias"] and row["activation"] is None]
     names = [name for name in NAMES if any(name in row["results"] for row in rows)]
     shapes = sorted({f"{row['m']} × {row['k']} × {row['n']}" for row in rows})
@@ -165,7 +165,7 @@ def speed_error(made: Record, theme: Theme) -> str:
 
 
 def families(made: Record, theme: Theme) -> str:
-    """Every family of the record's first shape: speed over normwise error, the slowest with their names."""
+    """Draw every family of the record's first shape: speed over normwise error, the slowest with their names."""
     rows = next(iter(of_data.by_shape(made["rows"]).values()))
     names = [name for name in NAMES if name in rows[0]["results"]]
     what = f"{len(rows)} families of data, {of_data.shape(rows[0]).replace('x', ' × ')}"
@@ -213,7 +213,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def _label(canvas: Canvas, text: str, x: float, y: float, places: list[Box], chart: Chart) -> None:
-    """Beside a point where there is room; nothing where there is none."""
+    """Draw a label beside a point, where there is room, or nothing if there is none."""
     width = text_width(text, 12)
     for dx, dy, anchor in (
         (9, 4, "start"), (-9, 4, "end"), (0, -10, "middle"), (0, 19, "middle"), (9, -9, "start"), (9, 18, "start"),
@@ -237,7 +237,7 @@ def _overlap(a: Box, b: Box) -> bool:
 
 
 def squares(made: Record, theme: Theme) -> str:
-    """The rate of the squares of the record over their side."""
+    """Draw the rate of the record's squares over their side."""
     rows = [row for row in made["rows"] if row["m"] == row["n"] == row["k"] in SQUARES and row["batch"] == 1]
     rows.sort(key=lambda row: row["m"])
     names = [name for name in NAMES if all(name in row["results"] for row in rows)]
@@ -282,7 +282,7 @@ def squares(made: Record, theme: Theme) -> str:
 
 
 def models(made: Record, theme: Theme) -> str:
-    """A step of each program: bars of speed, with the error of its first quantity."""
+    """Draw a step of each program: bars of speed, with the error of its first quantity."""
     rows = made["rows"]
     names = ("torch-tf32", "mm32")
     scale_to = max((r.get("speedup", 0) for row in rows for r in row["results"].values()), default=1)
@@ -314,15 +314,15 @@ def models(made: Record, theme: Theme) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # Several cards
 
-# placement -> its colour (an implementation's) and mark. Those of MEASURED have no curve: where nothing is sent it would stay at
-# 1, and the estimate overlaps nothing.
+# placement -> its colour (an implementation's) and mark. Placements in MEASURED have no curve: with nothing sent, it would stay
+# at 1, and the estimate knows no overlap.
 PLACES = {
     "rows, B gathered": ("mm32", "star"),
     "grid": ("triton-tf32x3", "diamond"),
     "K": ("torch-tf32", "square"),
 }
 MEASURED = {"rows": ("torch", "circle"), "rows, B overlapped": ("mm32", "diamond")}
-SIDES = (16384, 32768)  # of the products whose measured shares are marked
+SIDES = (16384, 32768)  # K = N of the products whose measured shares are marked
 SAID_OF_PLACES = {
     "rows, B gathered": "A by rows; B sharded, and gathered first",
     "grid": "both by rows and columns of a grid, gathered along it",
@@ -333,7 +333,7 @@ SAID_OF_PLACES = {
 
 
 def scaling(made: Record, theme: Theme) -> str:
-    """The share of the cards' own rates that is left by what is sent: measured where it was, and estimated beyond."""
+    """Draw the share of the cards' own rates that is left by what is sent: estimated curves, and marks where it was measured."""
     parts, most = estimated.measured(made), 512
     side, rows_a_card = estimated.SIDE, estimated.ROWS
     errors = {
@@ -399,7 +399,7 @@ def scaling(made: Record, theme: Theme) -> str:
     return canvas.svg("Estimated share of the cards' own rates from 2 to 512 cards, by how the operands are sharded")
 
 
-# name of the file -> record, drawing, and the text in place of the picture
+# file name -> record, the function that draws it, and the text in place of the picture
 PICTURES: dict[str, tuple[str, Callable[[Record, Theme], str], str]] = {
     "speed-error": ("rivals", speed_error, "Speed against error of mm32 and others on a large product"),
     "families": ("families", families, "Speed relative to torch and normwise error of every family of data"),

@@ -1,4 +1,4 @@
-"""Tables of one record, a row of it a line: of products, and of what was measured of them in another way."""
+"""Tables with a line for each row of one record: of products, and of what was measured of them in another way."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from .columns import (
 def table(
     load: Load, source: Source, name: str, columns: Iterable[tuple[str, Cell]], rows: Iterable[Row] | None = None
 ) -> str:
-    """The Markdown of a table of record `name`, and where that is; of its rows, if no others are given."""
+    """Return the Markdown of a table of record `name`, and where that is. Its lines are of `rows`, by default the record's."""
     return grid(columns, load(name)["rows"] if rows is None else rows) + source(name)
 
 
 def of(name: str, columns: list[tuple[str, Cell]]) -> Callable[[Load, Source], str]:
-    """A table of record `name` that is nothing but a row of it a line."""
+    """Return what makes a table of record `name` with a line for each of its rows, and nothing else."""
     return lambda load, source: table(load, source, name, columns)
 
 
@@ -121,7 +121,7 @@ errors = of(
 
 
 def ladder(load: Load, source: Source) -> str:
-    """A line for each rung, slowest first; the fastest in each layout in bold."""
+    """Return the table of the ladder: a line for each rung, slowest first; the fastest time in each layout is bold."""
     rows = load("ladder")["rows"]
 
     def in_layout(row: Row) -> tuple[str, Cell]:
@@ -149,7 +149,7 @@ def ladder(load: Load, source: Source) -> str:
 
 
 def _without(results: Iterable[str]) -> str:
-    """Under a table: which kernels its record lacks."""
+    """Return what stands under a table: which kernels its record lacks."""
     missing = [f"`{kernel}`" for kernel in KERNELS if kernel not in results]
     return f"\nNot measured: {', '.join(missing)}.\n" if missing else ""
 
@@ -204,7 +204,7 @@ def exports(load: Load, source: Source) -> str:
 
 
 def families(load: Load, source: Source) -> str:
-    """The families of the record's first shape, kind by kind; then those of each further shape."""
+    """Return tables of the families of the record's first shape, kind by kind, then of those of each further shape."""
     first, *further = of_data.by_shape(load("families")["rows"]).values()
 
     def over_torch(row: Row) -> str:
@@ -234,7 +234,7 @@ def families(load: Load, source: Source) -> str:
 
 
 def families_shapes(load: Load, source: Source) -> str:
-    """Speed over the families of each shape, and of which the errors are larger than promised."""
+    """Return the table of shapes: the speed over their families, and the families whose errors are larger than promised."""
     heads = ("M × K × N", "families", "mm32 : torch, geometric mean", "lowest", "TF32 : torch, geometric mean")
     shapes = of_data.by_shape(load("families")["rows"])
 
@@ -257,12 +257,12 @@ def families_shapes(load: Load, source: Source) -> str:
 
 
 def families_shape(rows: list[Row]) -> str:
-    """The shape that these rows have in common, as a heading."""
+    """Return the shape that these rows have in common, as a heading."""
     return of_data.shape(rows[0]).replace("x", " × ").replace(" batch", ", batch")
 
 
 def auto(load: Load, source: Source) -> str:
-    """What the planner's choices come to over the set "auto", and its ten lowest speedups."""
+    """Return a summary of the planner's choices over the set "auto", and a table of its ten lowest speedups."""
     rows = [row for row in load("auto")["rows"] if "mm32" in row["results"]]
     speedups = [row["results"]["mm32"]["speedup"] for row in rows]
     ahead = sum(s >= 1 for s in speedups)

@@ -1,4 +1,4 @@
-"""Tables of whole programs' steps: of the records models.json and programs.json (models.py) and parallel-<cards>.json
+"""Tables of whole programs' steps, from the records models.json and programs.json (models.py) and parallel-<cards>.json
 (parallel_steps.py)."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def programs_table(load: Load, source: Source) -> str:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """A line for each program: times, how many of its products mm32 ran, and the errors of each quantity."""
+    """Return a table with a line for each program: times, how many of its products mm32 ran, and the errors of each quantity."""
 
     def step(name: str) -> Cell:
         def cell(row: Row) -> str:
@@ -67,7 +67,7 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def summed_up(made: dict[str, Any]) -> str:
-    """Under a table of programs: their geometric mean, the lowest, and what could not be measured, and why."""
+    """Return what stands under a table of programs: the geometric mean, the lowest speedup, and what was not measured and why."""
     speedups = {row["case"]: row["results"]["mm32"]["speedup"] for row in made["rows"]}
     lowest = min(speedups, key=lambda case: speedups[case])
     mean = summary.geometric_mean(list(speedups.values()))
@@ -86,7 +86,10 @@ PARALLEL = ("mlp", "blocks", "async", "fsdp")  # the programs of parallel_steps.
 
 
 def parallel(cards: int) -> Callable[[Load, Source], str]:
-    """Steps over so many cards; under them what async tensor parallel hides, what FSDP2's step saves, and what is missing."""
+    """Return the table of steps over so many cards.
+
+    Below it are what async tensor parallel hides, what mm32 saves of FSDP2's step, and what is missing.
+    """
 
     def make(load: Load, source: Source) -> str:
         name = f"parallel-{cards}"
@@ -125,7 +128,7 @@ def _steps(row: Row) -> Iterable[list[str]]:
 
 
 def _hidden(row: Row) -> str:
-    """What of the exposed communication async tensor parallel hides."""
+    """Return the table of how much of the exposed communication async tensor parallel hides."""
     results, exposed = row["results"], row["exposed"]
 
     def line(step: str) -> list[str]:
@@ -143,7 +146,7 @@ def _hidden(row: Row) -> str:
 
 
 def _saved(row: Row) -> str:
-    """What FSDP2's step saves, beside what its products do."""
+    """Return the table of what mm32 saves of FSDP2's step, beside what it saves of the step's products."""
     saved, products = row["saved"], row["products"]["seconds"]
     sent = {by: row["collectives"][by] for by in ("torch", "mm32")}
 

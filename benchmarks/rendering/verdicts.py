@@ -1,4 +1,4 @@
-"""Tables of what mm32 verify made of many candidates: KernelBench's problems, the corpus, a batch of 60, small gains."""
+"""Tables of the verdicts of mm32 verify on many candidates: KernelBench's problems, the corpus, a batch of 60, small gains."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ GROUPS = {  # of the corpus, by the beginning of a file's name
 
 
 def _counted(verdicts: Iterable[str]) -> str:
-    """How many of each, most first, by the words of the verdict's line."""
+    """Return how many there are of each verdict, most first, in the words of the verdict's line."""
     counts = sorted(Counter(verdicts).items(), key=lambda pair: (-pair[1], pair[0]))
     return "; ".join(f"{count} {Verdict[name].value}" for name, count in counts)
 
 
 def _seconds(results: Sequence[Row]) -> str:
-    """The median and the most, besides loading and compiling the candidate."""
+    """Return the median and the most seconds, without loading and compiling the candidate."""
     took = [result["seconds"] for result in results]
     return f"{statistics.median(took):.1f}, {max(took):.1f}"
 
@@ -42,7 +42,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def kernelbench(load: Load, source: Source) -> str:
-    """A line for each kind of copy and level, with the problems whose verdict is none that the copy may get."""
+    """Return a table with a line for each kind of copy and level, and the problems whose copy got a verdict it may not get."""
     made = load("kernelbench")
     rows, lines = made["rows"], []
     for kind, what in AGAINST.items():
@@ -62,7 +62,7 @@ def kernelbench(load: Load, source: Source) -> str:
 
 
 def corpus(load: Load, source: Source) -> str:
-    """A line for each group of files and one for all; below, the names of those that got a verdict that they may not get."""
+    """Return a table with a line for each group of files and one for all; below, the files with a verdict they may not get."""
     made = load("corpus")
     rows = made["rows"]
 
@@ -96,7 +96,7 @@ def corpus(load: Load, source: Source) -> str:
 
 
 def batch(name: str) -> Callable[[Load, Source], str]:
-    """The run in figures, then how many candidates got each verdict."""
+    """Return the table of a batch: the run in figures, and how many candidates got each verdict."""
 
     def make(load: Load, source: Source) -> str:
         made = load(name)
@@ -117,7 +117,7 @@ def batch(name: str) -> Callable[[Load, Source], str]:
 
 
 def power(load: Load, source: Source) -> str:
-    """A line for each kind of copy: what it gains, how many had which verdict."""
+    """Return a table with a line for each kind of copy: what it gains, and how many got which verdict."""
     made = load("power")
     rows, gain, lines = made["rows"], made["gain"], []
     for kind, what in {

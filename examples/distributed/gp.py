@@ -3,14 +3,14 @@
     torchrun --standalone --nproc-per-node 2 examples/distributed/gp.py --points 1024 --block 128 --at 128 --device cpu
     torchrun --standalone --nproc-per-node 4 examples/distributed/gp.py --points 200000 --block 2048 --at 2048
 
-The covariance (n, n) is dealt out by block columns in turn (block-cyclic), its lower half only: 4 n^2 / 2 bytes over all ranks. A
-step factors the first column that is left on the rank that has it, sends it to all, and each rank takes its product from the
-columns it has (Golub and Van Loan, Matrix Computations, section 4.2.9): the product is mm32's. The fp32 factor then
-preconditions conjugate gradients whose residuals are float64's, from a covariance that is computed anew in float64 as it is
-needed; so the mean is that of the float64 problem. Points come in and mean and variance go out as DTensors.
+The lower half of the covariance (n, n) is distributed by block columns in turn (block-cyclic): 4 n^2 / 2 bytes over all ranks.
+Each step factors the first remaining column on the rank that has it and sends it to all; then each rank subtracts products of
+that column's blocks from the columns it has (Golub and Van Loan, Matrix Computations, section 4.2.9). mm32 computes the products.
+The fp32 factor then preconditions conjugate gradients whose residuals are float64: the covariance is recomputed in float64
+whenever it is needed, so the mean is that of the float64 problem. Points come in, and mean and variance go out, as DTensors.
 
-Before that, the same program runs on the first points alone, as many as --judge says, and is compared with float64 on one rank:
-the exit status is 1 where mean or variance is off by more than 1e-4.
+Before that, the same program runs on the first --judge points alone and is compared with float64 on one device. The exit status
+is 1 if mean or variance is off by more than 1e-4.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class Problem:
         return range(self.rank, len(self.starts), self.world)
 
     def send(self, t: torch.Tensor, k: int) -> torch.Tensor:
-        """From the rank that has block column k to all."""
+        """Send `t` from the rank that has block column k to all ranks."""
         dist.broadcast(t, group=self.group, group_src=self.owner(k))
         return t
 
     def multiply(self, p: torch.Tensor) -> torch.Tensor:
-        """(K + NOISE^2 I) p for p (n,), float64: each rank computes its rows of K, and forgets them."""
+        """Return (K + NOISE^2 I) p for p (n,), float64. Each rank computes its rows of K and does not keep them."""
         result = torch.zeros_like(p)
         for k in self.own:
             rows = self.rows(k)
@@ -83,7 +83,7 @@ class Problem:
         return result
 
     def largest_eigenvalue(self, steps: int = 10) -> float:
-        """Of K + NOISE^2 I, from below, by the power method; its smallest one is NOISE^2 or more."""
+        """Return K + NOISE^2 I's largest eigenvalue, from below, by the power method. Its smallest one is NOISE^2 or more."""
         v = torch.ones(len(self.x), dtype=torch.float64, device=self.x.device)
         for _ in range(steps):
             v = self.multiply(v / v.norm())
@@ -91,7 +91,7 @@ class Problem:
 
 
 class Cholesky:
-    """The lower Cholesky factor of K + NOISE^2 I, float32: `columns[k]` (rows from block k on, block) of this rank's k."""
+    """The lower Cholesky factor of K + NOISE^2 I, float32. `columns[k]`: (rows from block k on, block), for this rank's k."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, x = problem, problem.x.float()
@@ -120,11 +120,10 @@ class Cholesky:
                     self.columns[j] -= mm32.matmul(below, below[: problem.rows(j).stop - problem.rows(j).start].T)
 
     def solve(self, right: dict[int, torch.Tensor], count: int) -> dict[int, torch.Tensor]:
-        """L^-1 B for B (n, count) in blocks of rows, `right[k]` on the rank of column k; and so is the result."""
+        """Return L^-1 B for B (n, count), both in blocks of rows: block k, `right[k]` of B, is on the rank of column k."""
         problem = self.problem
-        sums = torch.zeros(
-            len(problem.x), count, device=problem.x.device
-        )  # what this rank's columns take from rows to come
+        # What this rank's columns subtract from later rows.
+        sums = torch.zeros(len(problem.x), count, device=problem.x.device)
         solved = {}
         for k in range(len(problem.starts)):
             rows = problem.rows(k)
@@ -137,7 +136,7 @@ class Cholesky:
         return solved
 
     def precondition(self, r: torch.Tensor) -> torch.Tensor:
-        """(L L^T)^-1 r for r (n,), float64 to float32's precision, on all ranks."""
+        """Return (L L^T)^-1 r for r (n,), in float64 with float32's precision, on all ranks."""
         problem, scale = self.problem, r.norm()
         single = (r / scale).float()
         half = self.solve({k: single[problem.rows(k), None] for k in problem.own}, 1)
@@ -154,7 +153,7 @@ class Cholesky:
 
 
 def conjugate_gradients(problem: Problem, factor: Cholesky, y: torch.Tensor) -> tuple[torch.Tensor, list[float]]:
-    """a with (K + NOISE^2 I) a = y, float64, and the norm of the residual relative to y's before each step and in the end."""
+    """Return a with (K + NOISE^2 I) a = y, float64, and the residual's norm relative to y's before each step and at the end."""
     a, r, p, rho = torch.zeros_like(y), y.clone(), torch.zeros_like(y), 1.0
     residuals = [1.0]
     while residuals[-1] > TOLERANCE and len(residuals) <= MOST_STEPS:
@@ -169,9 +168,9 @@ def conjugate_gradients(problem: Problem, factor: Cholesky, y: torch.Tensor) -> 
 
 
 def posterior(x: DTensor, y: DTensor, at: DTensor, block: int) -> tuple[DTensor, DTensor, list[float]]:
-    """Mean and variance of the function, each (m,), sharded, at points `at` (m, d), given observations y (n,) at x (n, d), all
-    float64 on a mesh of one dimension; and the residuals of conjugate gradients.
+    """Return mean and variance of the function, each (m,), sharded, and the residuals of conjugate gradients.
 
+    They are at points `at` (m, d), given observations y (n,) at x (n, d), all float64 on a mesh of one dimension.
     Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1.
     """
     mesh = x.device_mesh
@@ -185,7 +184,8 @@ def posterior(x: DTensor, y: DTensor, at: DTensor, block: int) -> tuple[DTensor,
         block_of_cross = rbf(problem.x[rows], points)
         mean += block_of_cross.T @ weights[rows]
         cross[k] = block_of_cross.float()
-    variance = torch.full_like(mean, 1 / problem.world)  # this rank's share of k(x, x) = 1, less what its rows explain
+    # This rank's share of k(x, x) = 1, less what its rows explain.
+    variance = torch.full_like(mean, 1 / problem.world)
     for v in factor.solve(cross, len(points)).values():
         variance -= v.double().square().sum(0)
     results = [
@@ -196,7 +196,7 @@ def posterior(x: DTensor, y: DTensor, at: DTensor, block: int) -> tuple[DTensor,
 
 
 def exact(x: torch.Tensor, y: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """`posterior` in float64 on one device, by torch alone."""
+    """Return what `posterior` does, in float64 on one device, by torch alone."""
     covariance = rbf(x, x)
     covariance.diagonal().add_(NOISE**2)
     factor, cross = torch.linalg.cholesky(covariance), rbf(x, at)
@@ -209,7 +209,7 @@ def error(got: torch.Tensor, truth: torch.Tensor) -> float:
 
 
 def run(mesh: DeviceMesh, points: int, block: int, at: int, judge: int) -> dict[str, Any]:
-    """The program on a mesh of one dimension, and what it found; errors are of the first `judge` points."""
+    """Run the program on a mesh of one dimension and return what it found; errors are of the first `judge` points."""
     generator = torch.Generator().manual_seed(0)  # on the CPU: the same points on every rank and device
     x = torch.randn(points, DIMENSIONS, generator=generator, dtype=torch.float64)
     where = torch.randn(at, DIMENSIONS, generator=generator, dtype=torch.float64)
@@ -253,7 +253,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"mean of the posterior mean {float(found['mean'].to_local().mean()):.6f} on the points of rank 0")
         print(f"against float64, on {min(options.judge, options.points)} points: mean {found['mean error']:.1e}, "
               f"variance {found['variance error']:.1e}")  # fmt: skip
-    # gloo's threads take Python's lock to let go of the last collective's tensors. If Python ends before, torch aborts.
+    # gloo's threads need Python's lock to release the last collective's tensors. If Python ends before that, torch aborts.
     time.sleep(0.1)
     dist.destroy_process_group()
     return 0 if max(found["mean error"], found["variance error"]) <= PROMISE else 1

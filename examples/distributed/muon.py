@@ -1,11 +1,11 @@
-"""A Muon step under FSDP2: gradients lie in shards, and are made orthogonal without being gathered.
+"""A Muon step under FSDP2: gradients are sharded, and are made orthogonal without being gathered.
 
     torchrun --standalone --nproc-per-node 2 examples/distributed/muon.py --width 64 --device cpu
     torchrun --standalone --nproc-per-node 4 examples/distributed/muon.py --width 8192
 
 A step of the Newton-Schulz iteration (examples/models/newton_schulz.py) multiplies x by a polynomial of its Gram matrix xx'. With
-the long side of x sharded, xx' is a sum over ranks, one all-reduce of the short side squared, and all else is each rank's own:
-`mm32.matmul` on DTensors. The step is compared with the same one in float64 on one process; the exit status is 1 where the new
+the long side of x sharded, xx' is a sum over ranks, one all-reduce of the short side squared, and all else is local to each rank:
+`mm32.matmul` on DTensors. The step is compared with the same one in float64 in one process. The exit status is 1 if the new
 weights are off by more than 1e-5.
 """
 
@@ -34,7 +34,7 @@ RATE, PROMISE = 0.02, 1e-5
 
 
 def orthogonalised_shards(g: DTensor) -> DTensor:
-    """The polar factor of g (m, n), as `newton_schulz.orthogonalised` computes it; placed as g is."""
+    """Return the polar factor of g (m, n), as `newton_schulz.orthogonalised` computes it, placed as g is."""
     wide = g if g.shape[0] <= g.shape[1] else g.mT
     x = wide.redistribute(placements=[Shard(1)]) / wide.norm()
     for a, b, c in COEFFICIENTS:
@@ -49,7 +49,7 @@ def network(width: int) -> nn.Sequential:
 
 
 def step(model: nn.Module, x: torch.Tensor, orthogonal: Any) -> None:
-    """Loss, gradient, and an update of every weight matrix."""
+    """Compute the loss and its gradient, and update every weight matrix."""
     (model(x) - x).square().mean().backward()
     with torch.no_grad():
         for p in model.parameters():
@@ -58,8 +58,8 @@ def step(model: nn.Module, x: torch.Tensor, orthogonal: Any) -> None:
 
 
 def run(mesh: DeviceMesh, width: int) -> float:
-    """The worst error of a weight matrix after a step, relative, against float64."""
-    # More samples than the width: of a gradient of less than full rank, what is orthogonalised is partly rounding errors.
+    """Return the worst relative error of a weight matrix after a step, against float64."""
+    # More samples than the width: if a gradient has less than full rank, rounding errors are orthogonalised too.
     x = torch.randn(4 * width, width, generator=torch.Generator().manual_seed(1))  # the same on every rank and device
     truth, model = network(width).double().to(mesh.device_type), network(width).to(mesh.device_type)
     x = x.to(mesh.device_type)
@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
     worst = run(mesh, options.width)
     if mesh.get_rank() == 0:
         print(f"a Muon step of width {options.width} on {mesh.size()} ranks: weights against float64 {worst:.1e}")
-    # gloo's threads take Python's lock to let go of the last collective's tensors. If Python ends before, torch aborts.
+    # gloo's threads need Python's lock to release the last collective's tensors. If Python ends before that, torch aborts.
     time.sleep(0.1)
     dist.destroy_process_group()
     return 0 if worst <= PROMISE else 1

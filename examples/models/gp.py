@@ -4,8 +4,8 @@
 
 A step is the whole regression. Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1; the
 factorisation is left-looking by block columns (Golub and Van Loan, Matrix Computations, section 4.2.8): all but n^2 of its n^3
-operations are matrix products, one for each block column, as long along K as the factor is wide by then. Right-looking, each
-block updates all columns after it: many products of K = block, and each element is read and written again for each block.
+operations are matrix products, one for each block column, with K as large as the factor is wide by then. In a right-looking one,
+each block updates all columns after it: many products with K = block, and each element is read and written again for each block.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ LENGTHSCALE = 1.0
 
 
 def rbf(x: torch.Tensor, z: torch.Tensor, lengthscale: float) -> torch.Tensor:
-    """exp(-|x_i - z_j|^2 / (2 lengthscale^2)) for x (n, d) and z (m, d) -> (n, m), the distances by one product."""
+    """exp(-|x_i - z_j|^2 / (2 lengthscale^2)) for x (n, d) and z (m, d) -> (n, m); one product gives the distances."""
     squares = (x * x).sum(1)[:, None] + (z * z).sum(1) - 2 * (x @ z.T)
     return squares.clamp_min_(0).mul_(-0.5 / lengthscale**2).exp_()
 
 
 def cholesky_(a: torch.Tensor, block: int) -> torch.Tensor:
-    """The lower Cholesky factor of a symmetric positive definite a (n, n), written over a's lower triangle, and returned.
+    """Write the lower Cholesky factor of a symmetric positive definite a (n, n) over a's lower triangle, and return a.
 
-    What is above the diagonal blocks is left as it was. Raises torch.linalg.LinAlgError where a is not positive definite to
+    What is above the diagonal blocks is left as it was. Raises torch.linalg.LinAlgError if a is not positive definite to
     the precision of its products.
     """
     n = a.shape[0]
     for start in range(0, n, block):
         stop = min(start + block, n)
-        if start:  # what the columns before leave of this block column
+        if start:  # subtract from this block column what the columns before it explain
             a[start:, start:stop].addmm_(a[start:, :start], a[start:stop, :start].T, alpha=-1)
         diagonal = torch.linalg.cholesky(a[start:stop, start:stop])
         a[start:stop, start:stop] = diagonal
@@ -44,7 +44,7 @@ def cholesky_(a: torch.Tensor, block: int) -> torch.Tensor:
 
 
 def solve_lower(factor: torch.Tensor, b: torch.Tensor, block: int) -> torch.Tensor:
-    """x with factor @ x = b, for a lower triangular factor (n, n) and b (n, m), by blocks of rows."""
+    """Return x with factor @ x = b, for a lower triangular factor (n, n) and b (n, m), by blocks of rows."""
     x = b.clone()
     for start in range(0, x.shape[0], block):
         stop = min(start + block, x.shape[0])
@@ -57,12 +57,12 @@ def solve_lower(factor: torch.Tensor, b: torch.Tensor, block: int) -> torch.Tens
 def posterior(
     x: torch.Tensor, y: torch.Tensor, at: torch.Tensor, lengthscale: float, noise: float, block: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance of the function, each (m,), at points `at` (m, d), given observations y (n,) at x (n, d)."""
+    """Return mean and variance of the function, each (m,), at points `at` (m, d), given observations y (n,) at x (n, d)."""
     covariance = rbf(x, x, lengthscale)
     covariance.diagonal().add_(noise**2)
     factor = cholesky_(covariance, block)
     cross = rbf(x, at, lengthscale)
-    # With V = L^-1 K*, the mean is V^T (L^-1 y), and the variance what the columns of V leave of k(x, x) = 1.
+    # With V = L^-1 K*, the mean is V^T (L^-1 y), and the variance is k(x, x) = 1 less the squared norms of V's columns.
     v = solve_lower(factor, cross, block)
     return v.T @ solve_lower(factor, y[:, None], block)[:, 0], 1 - (v * v).sum(0)
 

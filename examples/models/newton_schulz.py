@@ -2,9 +2,9 @@
 
     python examples/models/newton_schulz.py [--small]
 
-Jordan et al., Muon: an optimizer for hidden layers in neural networks (2024). Its coefficients bring all singular values near 1,
-then the convergent ones of the same order bring them to 1. 12 + 3 steps: the smallest singular value of the 4096 × 4096 matrix
-below is 1.4e-6 of its Frobenius norm, and each of Muon's steps raises a small one 3.4-fold.
+Jordan et al., Muon: an optimizer for hidden layers in neural networks (2024). Muon's coefficients bring all singular values near
+1, then convergent coefficients of the same order bring them to 1. There are 12 + 3 steps because the smallest singular value of
+the 4096 × 4096 matrix below is 1.4e-6 of its Frobenius norm, and each of Muon's steps raises a small one 3.4-fold.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ COEFFICIENTS = (MUON,) * 12 + (CONVERGENT,) * 3
 
 
 def orthogonalised(g: torch.Tensor) -> torch.Tensor:
-    """The nearest matrix with orthonormal rows, or columns if there are more rows than columns (the polar factor), of g (m, n),
-    by 15 steps x <- a x + (b xx' + c (xx')^2) x."""
+    """Return the polar factor of g (m, n), by 15 steps x <- a x + (b xx' + c (xx')^2) x.
+
+    It is the nearest matrix with orthonormal rows, or orthonormal columns if there are more rows than columns.
+    """
     x = (g if g.shape[0] <= g.shape[1] else g.mT) / g.norm()
     for a, b, c in COEFFICIENTS:
         gram = x @ x.mT
@@ -31,7 +33,7 @@ def orthogonalised(g: torch.Tensor) -> torch.Tensor:
 
 
 def orthogonality(x: torch.Tensor) -> float:
-    """‖xx' − I‖ / ‖I‖ in the Frobenius norm, for the shorter side of x (m, n); computed in float64."""
+    """Return ‖xx' − I‖ / ‖I‖ in the Frobenius norm, for the shorter side of x (m, n); computed in float64."""
     wide = (x if x.shape[0] <= x.shape[1] else x.mT).double()
     gram = wide @ wide.mT
     gram.diagonal().sub_(1)
@@ -39,7 +41,7 @@ def orthogonality(x: torch.Tensor) -> float:
 
 
 def judge(got: models.Outcome, truth: models.Outcome) -> dict[str, float]:
-    """The update's error against float64, and how far from orthogonal it is, which needs no truth."""
+    """Return the update's error against float64, and how far from orthogonal it is, which needs no truth."""
     return {
         "update": models.relative_error(got["update"], truth["update"]),
         "orthogonality": orthogonality(got["update"][0]),

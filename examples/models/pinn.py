@@ -38,7 +38,7 @@ def network(width: int, hidden: int) -> nn.Sequential:
 def derivatives(
     u: Callable[[torch.Tensor], torch.Tensor], points: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """u, u_x, u_t and u_xx, each (n,), of a function (n, 2) -> (n, 1) that maps each point (x, t) by itself; differentiable."""
+    """Return u, u_x, u_t, u_xx, each (n,), of a function (n, 2) -> (n, 1) that maps points (x, t) one by one; differentiable."""
     points = points.detach().requires_grad_()
     value = u(points)
     first = torch.autograd.grad(value.sum(), points, create_graph=True)[0]

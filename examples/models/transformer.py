@@ -53,7 +53,7 @@ def make(device: str, small: bool) -> list[models.Model]:
             logits = model(tokens).logits
             F.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()
             optimizer.step()
-            # Not the loss too: one number's error is luck, a gradient's is an average over millions.
+            # The loss is not compared: the error of one number is luck, that of a gradient is an average over millions.
             return {"gradient": [p.grad for p in model.parameters() if p.grad is not None]}
 
         return step

@@ -4,7 +4,7 @@
 
 The package's own MessagePassing (e3nn.nn.models.v2106): tensor products of features with spherical harmonics along edges,
 weighted by a network of the distance, and tensor products that mix channels. Much of its time is passes over the edges' features.
-It begins with every convolution switched off (`alpha`, which it learns); here these weights are random, as after some training.
+The network begins with every convolution switched off by learned weights (`alpha`); here these are random, as after training.
 e3nn compiles its tensor products by TorchScript while the first steps run.
 """
 
@@ -26,7 +26,7 @@ RADIAL = 16  # functions of the distance
 def make(device: str, small: bool) -> list[models.Model]:
     nodes, neighbours, channels, layers = (40, 4, 8, 2) if small else (12288, 8, 256, 3)
     hidden = "+".join(f"{channels}x{ir}" for ir in ("0e", "1o", "2e"))
-    torch.manual_seed(0)  # the network on the CPU, where e3nn makes its tables
+    torch.manual_seed(0)  # the network is made on the CPU, where e3nn makes its tables
     network = MessagePassing(
         irreps_node_sequence=[f"{channels}x0e", *[hidden] * layers, "1x0e"],
         irreps_node_attr="0e",

@@ -3,12 +3,13 @@
     python examples/programs/gaussian_processes.py [--small]        # needs gpytorch: pip install -e ".[programs]"
 
 The models of the package's tutorials: an RBF kernel with a scale and a length for each dimension, the exact marginal likelihood
-or the ELBO, Adam. Exact in two ways. By Cholesky (`max_cholesky_size`): the products inside cuSOLVER nobody can take over, those
-of its derivative mm32 can. By conjugate gradients with random probes, GPyTorch's default for many points: products with 11
-columns, which wait for memory.
+or the ELBO, Adam. Exact regression is done in two ways. By Cholesky (`max_cholesky_size`), the products inside cuSOLVER
+are out of mm32's reach, but it takes those of the derivative. By conjugate gradients with random probes, GPyTorch's default for
+many points, there are products with 11 columns, which are bound by memory.
 
-GPyTorch's jitter on the diagonal is another one for float64; here both have float32's, for the truth must be of the same problem.
-Cholesky factors of variational models are float64 in GPyTorch whatever the model is: those products mm32 does not take.
+GPyTorch's jitter on the diagonal is different in float64. Here both dtypes have float32's, because the truth must be of the same
+problem. GPyTorch computes Cholesky factors of variational models in float64 whatever the model's dtype; mm32 does not take those
+products.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Variational(gpytorch.models.ApproximateGP):
 
 @contextlib.contextmanager
 def same_problem(cholesky_up_to: int):
-    """In float32 and in float64: the same jitter, the same random probes, and Cholesky for as many points."""
+    """Give float32 and float64 the same jitter and the same random probes, and use Cholesky for at most so many points."""
     s = gpytorch.settings
     with contextlib.ExitStack() as stack:
         stack.enter_context(s.cholesky_jitter(float_value=1e-6, double_value=1e-6))
@@ -87,7 +88,7 @@ def step_of(model, likelihood, objective, x: torch.Tensor, y: torch.Tensor, chol
         gradient = [p.grad for p in parameters if p.grad is not None]
         if not all(bool(t.isfinite().all()) for t in (loss, *gradient)):
             raise torch.linalg.LinAlgError("the loss or its gradient is not finite")
-        # Few numbers for an exact model: 2 and a length for each dimension, and the loss.
+        # For an exact model these are few numbers: 2 and a length for each dimension, and the loss.
         return {"loss": [loss.detach()], "gradient": gradient}
 
     return step

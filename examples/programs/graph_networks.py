@@ -3,8 +3,8 @@
     python examples/programs/graph_networks.py [--small]        # needs torch-geometric: pip install -e ".[programs]"
 
 The package's own models, GraphSAGE and GAT, with wide layers. Messages are gathered and added up along edges by torch's
-index_select and scatter, which are no products: the wider the layers beside the number of neighbours, the more of the time is
-products.
+index_select and scatter, which are not products: the wider the layers relative to the number of neighbours, the more of the time
+is products.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python examples/programs/language_models.py [--small]        # needs transformers: pip install -e ".[programs]"
 
-As the package makes them from a configuration, attention by its default, scaled_dot_product_attention, whose fused kernels have
-their products inside. Dropout is 0: its mask would be another one in float64. Llama's norm computes in float32 whatever its dtype
-is, so the truth has torch.nn.RMSNorm in its place, which is the same formula; and the loss is taken from the logits here, because
-the package's own makes them float32.
+The package makes the models from a configuration. Attention is its default, scaled_dot_product_attention, whose fused kernels
+have their products inside. Dropout is 0, because its mask would be different in float64. Llama's norm computes in float32
+whatever its dtype is, so the truth has torch.nn.RMSNorm in its place, which is the same formula. The loss is computed from the
+logits here, because the package's own loss makes them float32.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mm32.bench import models
 
 
 def loss(model: torch.nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """cross_entropy leaves targets of -100 out."""
+    """Return the loss and the logits. The loss leaves out targets of -100."""
     logits = model(input_ids=tokens).logits
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100), logits
 
 
 def with_torchs_norm(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy whose norms compute in the dtype that they are given."""
+    """Return a copy whose norms compute in the dtype that they are given."""
     copied = copy.deepcopy(model)
     for parent in list(copied.modules()):
         for name, norm in list(parent.named_children()):

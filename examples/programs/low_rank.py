@@ -3,8 +3,8 @@
     python examples/programs/low_rank.py [--small]
 
 torch's own code (torch/_lowrank.py): products with the matrix and its transpose, QR after each, and an SVD of what is left. The
-matrix is of low rank but for noise, as the method wants it, so that what it finds is determined by the matrix. What is compared:
-the singular values above the noise, and some rows of the approximation u s v', since vectors have signs of their own.
+matrix has low rank except for noise, as the method expects, so its result is determined by the matrix. The singular values above
+the noise are compared, and some rows of the approximation u s v', since the signs of singular vectors are arbitrary.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from mm32.bench import models
 
-ROWS = 64  # of the approximation, that are compared
+ROWS = 64  # the rows of the approximation that are compared
 
 
 def make(device: str, small: bool) -> list[models.Model]:
@@ -23,7 +23,7 @@ def make(device: str, small: bool) -> list[models.Model]:
     torch.manual_seed(0)
     with torch.device(device):
         left, right = torch.randn(m, rank), torch.randn(n, rank)
-        # From 1 to 0.1, on noise that is 1e-5 of them or less.
+        # Factors from 1 to 0.1, and noise that is 1e-5 of them or less.
         matrix = (left * torch.logspace(0, -1, rank)) @ right.T
         matrix += 1e-5 * torch.randn(m, n)
 

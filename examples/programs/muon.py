@@ -2,9 +2,9 @@
 
     python examples/programs/muon.py [--small]        # torch.optim.Muon is there from torch 2.9 on
 
-Muon's own products, the Newton-Schulz iterations, are bfloat16 whatever the weights are: nothing for mm32, which computes the
-network's. What is compared is the gradient: the update has bfloat16's error in float64 too. A Newton-Schulz iteration in fp32 is
-examples/models/newton_schulz.py.
+Muon's own products, the Newton-Schulz iterations, are bfloat16 whatever the weights' dtype, so mm32 computes only the network's
+products. The prediction and the gradient are compared, not the update, which has bfloat16's error in float64 too. For a
+Newton-Schulz iteration in fp32, see examples/models/newton_schulz.py.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python examples/programs/neural_ode.py [--small]        # needs torchdiffeq: pip install -e ".[programs]"
 
-As the package's examples: a network is the right-hand side, odeint solves it at given times, and the loss is the distance from
+As in the package's examples, a network is the right-hand side, odeint solves it at given times, and the loss is the distance from
 observations. dopri5 chooses its steps from its own error estimate; at these tolerances, far above fp32's rounding, the float64
-solution takes the same steps to rounding.
+solution takes the same steps up to rounding.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python examples/programs/vision_transformer.py [--small]        # needs timm: pip install -e ".[programs]"
 
-As timm's documentation makes a model: create_model, cross entropy, AdamW. Its attention is scaled_dot_product_attention, whose
-fused kernels have their products inside, out of reach of TF32 settings and of mm32.
+The model and the step are as in timm's documentation: create_model, cross entropy, AdamW. The model's attention is
+scaled_dot_product_attention, whose fused kernels have their products inside, out of reach of TF32 settings and of mm32.
 """
 
 from __future__ import annotations

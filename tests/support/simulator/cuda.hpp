@@ -1,8 +1,8 @@
-// A block cluster's threads as fibers of one thread of the host: enough of CUDA and of the kernels' ptx/ headers to run a kernel that
-// uses wgmma, mbarriers, asynchronous copies and clusters where there is no card. It is there to test indices and the
-// order of events, not speed: asynchronous copies arrive as late as the program allows (when it waits for them), shared memory begins as NaN, a
-// wait that nothing can end is an error, and so is an address outside shared memory. Products of bf16 are exact, sums are rounded to
-// fp32 after each wgmma, not truncated as on the card.
+// Runs the threads of a block cluster as fibers of one host thread: enough of CUDA and of the kernels' ptx/ headers to run,
+// without a card, a kernel that uses wgmma, mbarriers, asynchronous copies and clusters. It tests indices and the order of
+// events, not speed. Asynchronous copies arrive as late as the program allows (when it waits for them). Shared memory begins
+// as NaN. A wait that nothing can end is an error, and so is an address outside shared memory. Products of bf16 are exact; sums
+// are rounded to fp32 after each wgmma, not truncated as on the card.
 #pragma once
 #include <ucontext.h>
 
@@ -80,7 +80,7 @@ void __stcs(T* at, const T& x) {
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-// Fibers take turns only where they wait.
+// Atomic without locks: fibers take turns only where they wait.
 inline unsigned atomicOr(unsigned* at, unsigned x) {
     const unsigned before = *at;
     *at |= x;
@@ -101,7 +101,7 @@ T atomicMin(T* at, T x) {
 
 namespace simulator {
 
-constexpr unsigned BYTES = 227 * 1024, BASE = 1024;  // of shared memory, at most; its first address
+constexpr unsigned BYTES = 227 * 1024, BASE = 1024;  // the most shared memory of a block; its first address
 constexpr int STACK = 128 * 1024;
 
 [[noreturn]] inline void fail(const char* what) {
@@ -145,8 +145,8 @@ struct Thread {
     Block* block;
     unsigned number;
     bool done = false;
-    std::vector<Copy> group;                 // not committed
-    std::deque<std::vector<Copy>> pending;  // groups
+    std::vector<Copy> group;                // copies not yet committed
+    std::deque<std::vector<Copy>> pending;  // committed groups
 };
 
 inline ucontext_t scheduler;
@@ -154,12 +154,12 @@ inline Thread* current;
 inline std::vector<Block*> cluster;
 inline Rendezvous cluster_meeting;
 inline unsigned threads_of_block, blocks_of_grid, dynamic_bytes;
-inline long events;  // anything that may end another thread's wait
-inline long runs, used_in_run = -1;  // of this program
+inline long events;  // counts whatever may end another thread's wait
+inline long runs, used_in_run = -1;  // runs of this program so far; the run that `used` (deciding.hpp) is of
 inline std::map<std::pair<Block*, int>, unsigned> votes;
-inline unsigned declared_bytes;  // of shared memory, behind what is dynamic
+inline unsigned declared_bytes;  // of __shared__ variables, which are behind the dynamic shared memory
 inline std::function<void()> kernel;
-// The operand that copies may read, where a test has set it: up to its end, and from the 16-byte boundary at or before its beginning.
+// The operand that copies may read, if a test has set it: from the 16-byte boundary at or before its beginning up to its end.
 inline const char *operand_begin, *operand_end;
 
 inline void yield() { swapcontext(&current->context, &scheduler); }
@@ -179,7 +179,7 @@ inline void entry() {
     yield();
 }
 
-// Memory at a shared address, of another block of the cluster where the address says so.
+// Returns the memory at a shared address: this block's, or another block's of the cluster if the address says so.
 inline unsigned char* at(unsigned address, unsigned bytes) {
     Block* block = address >> 24 ? cluster[(address >> 24) - 1] : current->block;
     const unsigned offset = (address & 0xffffff) - BASE;
@@ -187,12 +187,12 @@ inline unsigned char* at(unsigned address, unsigned bytes) {
     if (address % bytes) fail("a shared address that is not aligned");
     return block->memory + offset;
 }
-// The same, of this block's dynamic shared memory, and what a test has declared.
+// The same, but only in the dynamic shared memory and the __shared__ variables behind it.
 inline unsigned char* dynamic_at(unsigned address, unsigned bytes) {
     if (address - BASE + bytes > dynamic_bytes + declared_bytes) fail("an address outside dynamic shared memory");
     return at(address, bytes);
 }
-// Room for what a kernel declares as __shared__, behind what is dynamic.
+// Returns room for a variable that a kernel declares as __shared__, behind the dynamic shared memory.
 template <typename T>
 T& place() {
     if (dynamic_bytes + sizeof(T) > BYTES) fail("more shared memory than a block has");
@@ -252,7 +252,7 @@ inline void run(unsigned blocks, unsigned threads, unsigned dynamic, std::functi
 
 inline void __syncthreads() { simulator::meet(simulator::current->block->named[0], (int)simulator::threads_of_block); }
 inline void __syncwarp() { simulator::meet(simulator::current->block->warps[simulator::current->number / 32].meeting, 32); }
-// Of a thread's own value twice, and of the others' once.
+// Combines the values of a warp: a thread's own value twice, the others' once.
 template <typename Combine>
 unsigned reduce_warp(unsigned value, Combine combine) {
     simulator::Warp& warp = simulator::current->block->warps[simulator::current->number / 32];
@@ -342,7 +342,7 @@ inline void store_shared1(unsigned to, float x) { memcpy(simulator::dynamic_at(t
 inline void store_shared4(unsigned to, const unsigned (&x)[4]) { memcpy(simulator::dynamic_at(to, 16), x, 16); }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// ptx/bulk_copy.cuh (barriers alone), warpgroups.cuh, named_barriers.cuh (the rest in deciding.hpp), cluster.cuh
+// ptx/bulk_copy.cuh (its barriers only), warpgroups.cuh, named_barriers.cuh (the rest is in deciding.hpp), cluster.cuh
 
 inline void barrier_init(unsigned barrier, unsigned arrivals) {
     simulator::current->block->barriers[barrier] = {(int)arrivals, (int)arrivals, 0};

@@ -1,5 +1,5 @@
-// Beside cuda.hpp: what the kernels that pack, decide and recompute use (emulated/pack.cu, decide.cuh, fallback.cu). Numbers of fp16 and
-// bf16 are rounded as the card rounds them. Blocks of a grid run one after another, those of a cluster at once.
+// Adds to cuda.hpp what the kernels that pack, decide and recompute use (emulated/pack.cu, decide.cuh, fallback.cu). fp16 and
+// bf16 numbers are rounded as the card rounds them. Blocks of a grid run one after another, those of a cluster at the same time.
 #pragma once
 #include "cuda.hpp"
 
@@ -32,8 +32,8 @@ T atomicAdd(T* at, T x) {
 
 namespace simulator {
 
-// Memory of a variable that a kernel declares as __shared__: of the block, and as NaN at first.
-inline std::map<Block*, unsigned> used;  // bytes of the block's memory behind what is dynamic
+// Memory for the variables that a kernel declares as __shared__. Each block has its own; it begins as NaN.
+inline std::map<Block*, unsigned> used;  // bytes in use of a block's memory behind the dynamic shared memory
 
 template <typename T, int NUMBER>
 T& shared_variable() {
@@ -52,7 +52,7 @@ T& shared_variable() {
     return *reinterpret_cast<T*>(block->memory + at);
 }
 
-// A vote of `count` threads that meet: how many say yes.
+// Returns how many of the `count` threads that meet here say yes.
 inline unsigned vote(Rendezvous& meeting, unsigned& sum, unsigned yes, int count) {
     sum += yes;
     meet(meeting, count);
@@ -100,7 +100,7 @@ inline unsigned round_fp16(float x) {
     const double size = std::fabs((double)x);
     if (x != x) return 0x7fff;
     if (size >= 65520.) return sign | 0x7c00;
-    if (size < 0x1p-14) return sign | (unsigned)std::nearbyint(std::ldexp(size, 24));  // the carry makes 0x400 of 1024
+    if (size < 0x1p-14) return sign | (unsigned)std::nearbyint(std::ldexp(size, 24));  // 1024 is 0x400, the least normal number
     int exponent;
     const double part = std::frexp(size, &exponent);  // in [1/2, 1)
     return sign | (((unsigned)(exponent + 14) << 10) + ((unsigned)std::nearbyint(std::ldexp(part, 11)) - 1024));

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mm32.verify.judging import exact
-from mm32.verify.judging.in_order import WAYS, InOrder
+from mm32.verify.judging.in_order import STARTS, WAYS, InOrder
 from mm32.verify.reference import runner
 
 Compare = Callable[..., tuple[str, str, Any]]
@@ -41,7 +41,7 @@ def in_mode(way: int, call: Callable[[], Tensor]) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("way", range(WAYS))
+@pytest.mark.parametrize("way", range(STARTS))
 def test_sums_are_those_of_one_accumulator(way: int) -> None:
     t = (torch.randn(6, 1000).double() * 100 + 7).float().double()
     assert in_mode(way, lambda: t.sum(1)).tolist() == [one_by_one(row, way) for row in t]
@@ -54,7 +54,7 @@ def test_sums_are_those_of_one_accumulator(way: int) -> None:
     assert not torch.equal(lengths, t.square().sum(1).sqrt())
 
 
-@pytest.mark.parametrize("way", range(WAYS))
+@pytest.mark.parametrize("way", range(STARTS))
 @pytest.mark.parametrize("at_once", [True, False], ids=["by terms", "by updates"])
 def test_products_are_those_of_one_accumulator(way: int, at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mm32.verify.judging.in_order.AT_ONCE", 1 << 26 if at_once else 0)
@@ -70,6 +70,14 @@ def test_products_are_those_of_one_accumulator(way: int, at_once: bool, monkeypa
     assert torch.equal(in_mode(way, lambda: torch.addmm(bias, a, b, beta=0.5, alpha=2.0)), 0.5 * bias + 2 * right)
     column = torch.randn(5).double()
     assert torch.equal(in_mode(way, lambda: torch.addmv(column, a, b[:, 0])), column + right[:, 0])
+
+
+def test_equal_terms_are_rounded_otherwise_with_other_last_bits() -> None:
+    t = torch.full((1, 100_000), 0.7).double()
+    errors = [float(abs(in_mode(way, lambda: t.sum(1)) / t.sum(1) - 1)) for way in (0, STARTS)]
+    assert WAYS == 2 * STARTS
+    assert errors[0] != errors[1]
+    assert max(errors) < 1e-2
 
 
 def test_norms_are_taken_apart() -> None:

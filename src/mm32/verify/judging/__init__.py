@@ -3,7 +3,8 @@
 truth, exact         float64 results and bounds: truth asks for them in the tool, exact makes them in the reference's process
 rounding, few_terms  how far rounding may move an output; the same where sums have few terms
 composites           operators with sums inside, as sequences of simpler ones
-widened              bounds made wider by further perturbed runs
+in_order             what plain sums in order make of a model's data
+widened              bounds made wider by further perturbed runs, or by sums in order
 ties                 numbers so near a tie, such as a half, that rounding takes them to either side
 steps, ranked        the operators that have ties; what is picked as the largest, and what comes next
 draws                random numbers, recorded and replayed in the float64 run

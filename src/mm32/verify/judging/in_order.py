@@ -20,7 +20,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .composites import by_parts
 from .operator_mode import Mode, arguments, operator
 
-WAYS = 3  # from the first term on, from the last one on, and from the middle on
+STARTS = 3  # from the first term on, from the last one on, and from the middle on
+# The same again with all terms changed by a few units in the last place: an accumulator rounds equal terms all the same way, and
+# which way depends on their last bits, which an honest kernel may have otherwise.
+SHIFTS = 2
+WAYS = STARTS * SHIFTS
+SHIFT = 1.3 * 2.0**-22
 MOST_TERMS = 1 << 27  # the most terms of an operator's sums that are made on the host, in half a second
 PIECE = 1 << 24  # terms at a time
 AT_ONCE = 1 << 26  # a product of more terms is made by one rank-1 update for each of K
@@ -30,11 +35,12 @@ LONGEST_PRODUCT = 1 << 18
 
 
 class InOrder(Mode):
-    """Makes sums in order; `way` says from which term on. `sums`: how many operators; `left_out`: whether one was too long."""
+    """Makes sums in order, in one of WAYS. `sums`: how many operators make some; `left_out`: whether one was too long."""
 
     def __init__(self, way: int) -> None:
         super().__init__()
-        self.way = way
+        self.start = way % STARTS
+        self.shifted = 1 + SHIFT * (way // STARTS)
         self.left_out = False
         self.sums = 0
 
@@ -76,14 +82,14 @@ class InOrder(Mode):
         length = t.shape[1]
         sums = []
         for piece in t.split(max(1, PIECE // length)):
-            terms = piece.float().cpu()
-            if self.way == 1:
+            terms = (piece * self.shifted).float().cpu()
+            if self.start == 1:
                 terms = terms.flip(1)
-            elif self.way == 2:
+            elif self.start == 2:
                 terms = terms.roll(length // 2, 1)
             with np.errstate(all="ignore"):
                 sums.append(torch.from_numpy(np.add.accumulate(terms.numpy(), axis=1)[:, -1].copy()))
-        return torch.cat(sums).to(t.device, torch.float64)
+        return torch.cat(sums).to(t.device, torch.float64) / self.shifted
 
     def product(self, a: Tensor, b: Tensor) -> Tensor | None:
         """Return the products of matrices (batch, M, K) and (batch, K, N); None where they are too long."""
@@ -97,13 +103,13 @@ class InOrder(Mode):
         if terms > MOST_UPDATES[a.device.type] or k > LONGEST_PRODUCT:
             self.left_out = True
             return None
-        left, right = a.float().mT.contiguous(), b.float().contiguous()
+        left, right = (a * self.shifted).float().mT.contiguous(), b.float().contiguous()
         out = torch.zeros(batch, m, n, device=a.device)
-        order = range(k - 1, -1, -1) if self.way == 1 else range(k)
+        order = range(k - 1, -1, -1) if self.start == 1 else range(k)
         for i in order:
-            i = (i + k - k // 2) % k if self.way == 2 else i
+            i = (i + k - k // 2) % k if self.start == 2 else i
             out.addcmul_(left[:, i].unsqueeze(2), right[:, i].unsqueeze(1))
-        return out.double()
+        return out.double() / self.shifted
 
     def variance(self, given: dict[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Return variance and mean, by two passes."""
@@ -159,12 +165,12 @@ def _std(mode: InOrder, given: Given) -> Tensor | None:
 
 def _cumsum(mode: InOrder, given: Given) -> Tensor | None:
     t, axis = given["self"], given["dim"]
-    if not t.dim() or t.numel() > MOST_TERMS or mode.way:
+    if not t.dim() or t.numel() > MOST_TERMS or mode.start:
         mode.left_out |= t.numel() > MOST_TERMS
         return None  # a scan has its order
     with np.errstate(all="ignore"):
-        made = np.add.accumulate(t.float().cpu().numpy(), axis=axis)
-    return torch.from_numpy(made).to(t.device, torch.float64)
+        made = np.add.accumulate((t * mode.shifted).float().cpu().numpy(), axis=axis)
+    return torch.from_numpy(made).to(t.device, torch.float64) / mode.shifted
 
 
 def _product(mode: InOrder, given: Given) -> Tensor | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import sizes
 from .bounds import ORDER_CAP, U32, Errors, Truth, worse
 from .in_order import WAYS
 from .judge import Judgement, judge
@@ -68,7 +70,7 @@ def _may_be_order(found: Judgement, truths: list[Truth]) -> bool:
 
 
 def _note_order(truth: Truth, leaf: Any) -> None:
-    """Add to a truth how far off its output is with sums in order."""
+    """Add to a truth how far off its output is with sums in order: as a whole, and by entries, sizes and columns."""
     exact = truth.exact
     if not isinstance(exact, Tensor) or not isinstance(leaf, Tensor) or exact.shape != leaf.shape or truth.u != U32:
         return
@@ -77,7 +79,18 @@ def _note_order(truth: Truth, leaf: Any) -> None:
         return
     before = truth.ordered or Errors()
     truth.ordered = Errors(worse(before.normwise, errors.normwise), worse(before.componentwise, errors.componentwise))
+    apart = (leaf.to(exact.device) - exact).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+    if truth.entries:
+        truth.entries = _larger(truth.entries, apart.abs().reshape(-1).tolist())
+    if truth.sizes:
+        truth.sizes = _larger(truth.sizes, sizes.relative(leaf.to(exact.device), exact))
+    for axis, norms in truth.moved.items():
+        truth.moved[axis] = _larger(norms, sizes.by_column(apart, axis).tolist())
     truth.forget()
+
+
+def _larger(one: list[float], other: list[float]) -> list[float]:
+    return [max(pair) for pair in zip(one, other, strict=True)]
 
 
 def widen(truths: list[Truth], others: list[Truth]) -> None:
