@@ -17,6 +17,7 @@ class Variation:
     # What is changed.
     odd: bool = False  # NaN or Inf is put into the inputs
     state: bool = False  # parameters or buffers are changed
+    data: str = ""  # with other parameters, the name of the variation by which the inputs are changed too
     outside: bool = True  # values may leave [0, 1]
     larger: bool = False  # values grow
     rare: bool = False  # few rows are of another kind, and each row of the output is judged by itself
@@ -38,6 +39,15 @@ class Variation:
     # what its answer is.
     milder: tuple[str, ...] = ()
 
+
+# Variations of inputs that are asked for with other parameters too, in words.
+COMBINED = {
+    "zero-mean": "data of both signs",
+    "times 100": "large data",
+    "boolean rows": "booleans with rows that are all true or all false",
+    "smallest integers": "integers of which many are the least of their range",
+    "largest integers": "integers of which many are the largest of their range",
+}
 
 VARIATIONS = (
     Variation("zero-mean", "data of both signs: what hides in large sums, or behind positive data, shows"),
@@ -420,6 +430,26 @@ VARIATIONS = (
         "of integers and booleans, a row or two in another order: what takes some rows for all shows",
         outside=False,
     ),
+    *(
+        Variation(
+            f"{data} with other parameters",
+            f"{what}, and other parameters than ones and zeros: one that matters for such data only shows",
+            state=True,
+            data=data,
+            outside=data == "zero-mean",
+            ties=True,
+            larger=data == "times 100",
+            milder=(f"{data} with parameters of one sign",),
+        )
+        for data, what in COMBINED.items()
+    ),
+    Variation(
+        "rare rows of parameters",
+        "of weights, a row of zeros and a tiny one: an epsilon that is wrong or left out shows",
+        state=True,
+        outside=False,
+        equal=True,
+    ),
 )
 MILDER = {
     variation.name: variation
@@ -478,6 +508,18 @@ MILDER = {
                 ties=True,
             )
             for least in ("one", "two")
+        ),
+        *(
+            Variation(
+                f"{data} with parameters of one sign",
+                f"{what}, and other parameters, none of them negative that was not",
+                state=True,
+                data=data,
+                outside=data == "zero-mean",
+                ties=True,
+                larger=data == "times 100",
+            )
+            for data, what in COMBINED.items()
         ),
         *(
             Variation(

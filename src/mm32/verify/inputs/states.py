@@ -24,6 +24,9 @@ FEWER = 4  # one in so many integers that are all the same becomes another
 SMALL = 3  # the largest number that an integer 0 becomes
 RUNS = 2  # booleans with at most so many changes along each row lie in blocks
 SHOWN = 3  # the most names of tensors that are shown
+SHARES = "with rows that add up to one"
+TINY = 2.0**-7  # parameters of one number below it, such as a layer scale of 1e-6, are enlarged as zeros are
+RARE_ROWS = 8  # the least rows of a parameter of which two become of another kind
 COUNTERS = "num_batches_tracked"  # a buffer of batch norms, which a model in use does not look at
 # By how much "low biases" are lower, at least and at most: where smooth activations fall, and below what is usual.
 LOWER = 1.0, 2.5
@@ -68,6 +71,8 @@ def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) ->
             first = float(t.reshape(-1)[0])
             if not _all_one(t):
                 of = structure(t)
+                if of == SHARES and _picks(t):  # their sums are one because the ones are, as those of an identity
+                    of = "symmetric" if t.dim() == 2 and t.shape[0] == t.shape[1] and torch.equal(t, t.mT) else ""
                 before = t[..., 0] <= t[..., -1] if of == "in order" else None
                 t.mul_((1 + noise / 4).to(t.dtype))
                 if _restored(t, of, before):
@@ -81,6 +86,11 @@ def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) ->
                 if t.data_ptr() in turned:
                     _turn(t, generator)
     return kept
+
+
+def _picks(t: Tensor) -> bool:
+    """Whether each row of a tensor is zeros but for one 1."""
+    return bool(((t == 0) | (t == 1)).all()) and bool((t.sum(-1) == 1).all())
 
 
 def _turn(t: Tensor, generator: torch.Generator) -> None:
@@ -105,7 +115,7 @@ def _restored(t: Tensor, of: str, rises: Tensor | None) -> bool:
         t.copy_(torch.where(rises[..., None], up, up.flip(-1)))
     elif of == "symmetric":
         t.copy_((t + t.mT) / 2)
-    elif of == "with rows that add up to one":
+    elif of == SHARES:
         t.div_(t.sum(-1, keepdim=True))
     else:
         return of == "triangular"
@@ -149,14 +159,16 @@ def not_given(names: Iterable[str]) -> str:
 
 
 def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> None:
-    """Multiply every parameter and buffer by `by`, and make those that are all zeros numbers of both signs, up to half of
-    `by`."""
+    """Multiply every parameter and buffer by `by`. Those that are all zeros, and parameters that are all one tiny number,
+    become numbers of both signs, up to half of `by`."""
     with torch.no_grad():
         some = _floats(model)
         if not some:
             raise CannotVary(NO_PARAMETERS)
+        own = {t.data_ptr() for t in _floats(model, "parameters")}
         for t in some:
-            if bool(t.any()):
+            tiny = t.data_ptr() in own and _all_one(t) and abs(float(t.reshape(-1)[0])) < TINY
+            if bool(t.any()) and not tiny:
                 t.mul_(by)
                 continue
             place = torch.randperm(t.numel(), generator=generator, device=t.device).view(t.shape)
@@ -166,6 +178,28 @@ def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> 
             # term.
             terms = max(1, t.numel() // len(t)) if t.dim() > 1 else 1
             t.copy_(size * (1 - 2 * ((place + first) % 2)) * (by / LARGE / terms**0.5))
+
+
+def rare_rows(model: nn.Module, generator: torch.Generator) -> None:
+    """Make one row of each parameter of two axes and more zeros, and another one 2^-24 times as large, never at a multiple
+    of 8. Raises CannotVary, with nothing to report, where none has RARE_ROWS rows."""
+    with torch.no_grad():
+        some = [t for t in _floats(model, "parameters") if t.dim() > 1 and len(t) >= RARE_ROWS]
+        if not some:
+            raise CannotVary("")
+        for t in some:
+            places = torch.randperm(len(t), generator=generator, device=t.device)
+            zero, small = places[places % RARE_ROWS != 0][:2]
+            t[zero] = 0
+            t[small] *= 2.0**-24
+
+
+def perturb_neutral(model: nn.Module, generator: torch.Generator) -> list[str]:
+    """Change parameters and buffers as `perturb` does, if any is all one number, and so may do nothing on usual data. Raises
+    CannotVary, with nothing to report, where none is."""
+    if not any(_all_one(t) for t in _floats(model)):
+        raise CannotVary("")
+    return perturb(model, generator)
 
 
 def lower_biases(model: nn.Module, generator: torch.Generator) -> None:

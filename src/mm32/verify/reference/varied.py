@@ -40,12 +40,15 @@ CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None
     "parameters times 2": partial(states.enlarge, by=2.0),
     "small parameters": partial(states.enlarge, by=2.0**-10),
     "low biases": states.lower_biases,
+    "rare rows of parameters": states.rare_rows,
     "negative parameters": states.negate,
     "single parameters": states.move_apart,
     "single parameters turned": partial(states.move_apart, turned=True),
     "single parameters times 4": partial(states.move_apart, by=4.0),
     "single parameters turned times 4": partial(states.move_apart, by=4.0, turned=True),
 }
+CHANGES |= {f"{data} with other parameters": states.perturb_neutral for data in catalogue.COMBINED}
+CHANGES |= {f"{data} with parameters of one sign": partial(states.perturb, signs=False) for data in catalogue.COMBINED}
 # Variations of tables that the model looks up by integers, and the change of floating-point inputs that the tables get.
 TABLES = {"offset tables": "offset", "planted tables": "planted"}
 BY_NAME = {
@@ -129,10 +132,12 @@ class Varied:
         unvaried: list[str] = []
         turned: dict[str, Tensor] = {}
         try:
+            data = variation.data if variation is not None and variation.state else name
+            if data:
+                filled = self._filled(data, BY_NAME.get(data), leaves, generator, request)
             if variation is not None and variation.state:
                 turned = self._change_state(variation, generator, seed, unvaried)
-            else:
-                filled = self._filled(name, variation, leaves, generator, request)
+            if data:
                 runner.place(pytree.tree_unflatten(filled, spec))
         except contents.CannotVary as error:
             return {"why_not": str(error), "unvaried": unvaried}
@@ -156,6 +161,8 @@ class Varied:
     def _unsuited(self, name: str, variation: Variation | None, entries: int) -> str | None:
         """Return why this variation would show nothing, empty if that need not be reported; None if it may show something.
         `entries`: how many the output has."""
+        if variation is not None and variation.data:
+            return self._unsuited(variation.data, BY_NAME[variation.data], entries)
         operators = self.runner.operators()
         if variation is not None and variation.isolating and not self._isolates(name, entries):
             return ""
