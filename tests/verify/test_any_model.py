@@ -19,7 +19,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from mm32.verify import Report, Verdict, compare, verify
-from mm32.verify.inputs import redrawn, variations
+from mm32.verify.inputs import catalogue, isolating, redrawn, variations
 from mm32.verify.inputs.catalogue import VARIATIONS
 from mm32.verify.judging import diagnosis, exact, selftest
 from mm32.verify.judging.bounds import Errors, Truth
@@ -830,7 +830,7 @@ def test_a_candidate_is_made_anew_only_for_other_parameters(tmp_path: Path, monk
     assert verdict == "SAME", why
     done = {p["name"] for p in report.probes if p["status"] == "same"}
     assert {"parameters", "large parameters", "small parameters", "negated"} <= done
-    of_parameters = ("parameters", "large parameters", "small parameters", "thin", "low biases", "negative parameters")
+    of_parameters = {v.name for v in (*catalogue.BY_NAME.values(), *isolating.ISOLATING) if v.state}
     varied = sum(p["name"] in of_parameters for p in report.probes)
     assert builds["ScriptRunner"] == 1 + varied + 5
     assert builds["ReferenceRunner"] == 0, "it keeps its own"
