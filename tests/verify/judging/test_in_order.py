@@ -96,8 +96,14 @@ def test_norms_are_taken_apart() -> None:
         ("return F.layer_norm(x, (8192,))", NORM, "[torch.randn(16, 8192)]", "x"),
         ("return F.mse_loss(x, y)", MSE, "[torch.randn(64, 1024), torch.randn(64, 1024)]", "x, y"),
         ("return x @ y", SUMS + "return s(x * y.T)", "[torch.randn(8, 2048), torch.randn(2048, 1)]", "x, y"),
+        (
+            "return x.cumsum(1)",
+            "import numpy as np; return torch.from_numpy(np.add.accumulate(x.numpy(), 1))",
+            "[torch.randn(2, 65536)]",
+            "x",
+        ),
     ],
-    ids=["layer norm", "loss", "matrix-vector product"],
+    ids=["layer norm", "loss", "matrix-vector product", "running sum"],
 )
 def test_one_accumulator_is_the_same(right: str, plain: str, inputs: str, arguments: str, verdict: Compare) -> None:
     found, why, _ = verdict(right, plain, inputs, arguments=arguments)

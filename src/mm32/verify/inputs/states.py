@@ -79,7 +79,7 @@ def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) ->
                     kept.append(f"{_named(model, t)} other than {of}")
                 elif t.data_ptr() in turned:
                     _turn(t, generator)
-            elif first <= 0:
+            elif first <= 0 or (first < TINY and t.data_ptr() in turned):
                 t.add_(noise.to(t.dtype))
             else:
                 t.mul_((1 + noise).to(t.dtype))
