@@ -65,6 +65,7 @@ BY_NAME = {probe.name: probe for probe in (REORDERED, *PROBES)}
 # Bounds of the relative error, in u. A product with 1 is exact in fp32; 4 u allows for operands of 22 bits (2 u each).
 # TF32 and fp16 keep 11 bits and are up to 4096 u off.
 FEW = 4
+PEAKED = 2.0**-36
 RANGE = 20  # log2 of the factor by which rare rows are larger or smaller
 SMOOTH = 16  # the bound, in u, behind a smooth activation, which adds rounding errors of its own
 
@@ -218,15 +219,19 @@ FILL: dict[str, Callable[[Operands], None]] = {
 
 
 def _peak(t: Tensor, generator: torch.Generator) -> None:
-    """Make all entries but one 2^-24 / K times as large, in one row of 64 and at least one, so that their sum is no more
-    than the rounding of that one entry. If they were larger, a sum in order would drop half of them or more, where each is
-    less than half a unit of the one."""
+    """In one row of 64, at least one, multiply all entries but one by PEAKED / K. The one is drawn among the row's large ones.
+
+    So the sum of the others is no more than rounding of the one, also where the one meets a number that is small by chance. If
+    they were larger, a sum in order would lose half of them or more, because each would be less than half a unit of the one in
+    the last place."""
     count, k = t.shape[-2], t.shape[-1]
     chosen = torch.randperm(count, generator=generator, device=t.device)[: max(1, count // 64)]
-    factor = torch.full((len(chosen), k), 2.0**-24 / k, device=t.device, dtype=t.dtype)
-    at = torch.randint(0, k, (len(chosen), 1), generator=generator, device=t.device)
-    factor.scatter_(1, at, 1.0)
-    t[..., chosen, :] = t[..., chosen, :] * factor
+    rows = t[..., chosen, :]
+    sizes = rows.abs()
+    order = torch.rand(rows.shape, generator=generator, device=t.device)
+    at = torch.where(sizes >= sizes.amax(-1, keepdim=True) / 2, order, -1.0).argmax(-1, keepdim=True)
+    factor = torch.full(rows.shape, PEAKED / k, device=t.device, dtype=t.dtype)
+    t[..., chosen, :] = rows * factor.scatter_(-1, at, 1.0)
 
 
 def _make_rare(t: Tensor, generator: torch.Generator, larger: bool) -> None:
