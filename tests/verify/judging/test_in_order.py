@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mm32.verify.judging import exact
+from mm32.verify.judging import exact, widened
+from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.in_order import STARTS, WAYS, InOrder
 from mm32.verify.reference import runner
 
@@ -141,3 +142,49 @@ def test_one_accumulator_is_the_same_on_a_part_of_the_batch(verdict: Compare, mo
     found, why, report = verdict("return F.layer_norm(x, (8192,))", NORM, "[torch.randn(16, 8192)]")
     assert found == "SAME", why
     assert any("of the batch's 16 entries" in note for note in report.notes), report.notes
+
+
+def test_a_run_that_takes_too_long_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = torch.nn.LayerNorm(64).requires_grad_(False), torch.randn(4, 64)
+    assert exact.in_order(model, [x], [], 0) is not None
+    monkeypatch.setattr("mm32.verify.judging.in_order.BUDGET", -1.0)
+    assert exact.in_order(model, [x], [], 0) is None
+    assert model.weight.dtype == torch.float32, "the model is as it was"
+
+
+def test_odd_operands_are_left_to_torch() -> None:
+    with InOrder(0):
+        assert float(torch.tensor(3.0, dtype=torch.float64).sum()) == 3
+        assert torch.zeros(2, 0, dtype=torch.float64).sum(1).tolist() == [0, 0]
+        assert torch.zeros(0, 4, dtype=torch.float64).mean(1).shape == (0,)
+        assert (torch.zeros(2, 0, dtype=torch.float64) @ torch.zeros(0, 3, dtype=torch.float64)).tolist() == [
+            [0] * 3
+        ] * 2
+    nan = torch.full((2, 3), torch.nan, dtype=torch.float64)
+    out = in_mode(0, lambda: torch.addmm(nan, torch.ones(2, 4).double(), torch.ones(4, 3).double(), beta=0))
+    assert out.tolist() == [[4.0] * 3] * 2
+
+
+def test_parts_have_the_same_cap() -> None:
+    """The judge allows 32 times what perturbed runs move: twice an error of sums in order, at most 16 times what it was."""
+    assert widened._wider([1.0, 1e-3, 0.0], [8.0, 1.0, 1.0]) == [1.0, 16e-3, 0.0]
+
+
+def test_the_gauge_of_a_part_is_that_of_its_rows() -> None:
+    a, b = torch.randn(256, 64), torch.randn(64, 10)
+    rows = torch.arange(3, 256, 16)
+    right = a.double() @ b.double()
+    gauge = (a.abs() @ b.abs()) * torch.arange(1, 257)[:, None]
+    truth = Truth("output", a @ b, right[rows], gauge, k=64, rows=rows)
+    errors, *_ = truth.part().measure((right[rows] + 2.0**-24 * gauge[rows]).float())
+    assert errors.componentwise == pytest.approx(1.0, rel=0.3)
+
+
+def test_parts_are_judged_by_the_usual_bound() -> None:
+    x = torch.randn(64, 8)
+    truth = Truth("output", x, x.double(), k=64)
+    usual = truth.own()[1].normwise
+    truth.ordered = Errors(100 * usual, 0.0)
+    truth.forget()
+    assert truth.own()[1].normwise == 16 * usual
+    assert truth.usual_bound() == usual

@@ -167,7 +167,7 @@ def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> 
             raise CannotVary(NO_PARAMETERS)
         own = {t.data_ptr() for t in _floats(model, "parameters")}
         for t in some:
-            tiny = t.data_ptr() in own and _all_one(t) and abs(float(t.reshape(-1)[0])) < TINY
+            tiny = by > 1 and t.data_ptr() in own and _all_one(t) and abs(float(t.reshape(-1)[0])) < TINY
             if bool(t.any()) and not tiny:
                 t.mul_(by)
                 continue
@@ -182,9 +182,10 @@ def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> 
 
 def rare_rows(model: nn.Module, generator: torch.Generator) -> None:
     """Make one row of each parameter of two axes and more zeros, and another one 2^-24 times as large, never at a multiple
-    of 8. Raises CannotVary, with nothing to report, where none has RARE_ROWS rows."""
+    of 8. What is in order, symmetric or the like stays so. Raises CannotVary, with nothing to report, where none has RARE_ROWS
+    rows."""
     with torch.no_grad():
-        some = [t for t in _floats(model, "parameters") if t.dim() > 1 and len(t) >= RARE_ROWS]
+        some = [t for t in _floats(model, "parameters") if t.dim() > 1 and len(t) >= RARE_ROWS and not structure(t)]
         if not some:
             raise CannotVary("")
         for t in some:
@@ -194,12 +195,9 @@ def rare_rows(model: nn.Module, generator: torch.Generator) -> None:
             t[small] *= 2.0**-24
 
 
-def perturb_neutral(model: nn.Module, generator: torch.Generator) -> list[str]:
-    """Change parameters and buffers as `perturb` does, if any is all one number, and so may do nothing on usual data. Raises
-    CannotVary, with nothing to report, where none is."""
-    if not any(_all_one(t) for t in _floats(model)):
-        raise CannotVary("")
-    return perturb(model, generator)
+def has_neutral(model: nn.Module) -> bool:
+    """Whether any parameter or buffer is all one number, and so may do nothing on usual data."""
+    return any(_all_one(t) for t in _floats(model))
 
 
 def lower_biases(model: nn.Module, generator: torch.Generator) -> None:

@@ -122,6 +122,7 @@ class Truth:
     columns: dict[int, Tensor] = field(default_factory=dict)
     own_sizes: list[float] | None = None
     _own: tuple[Errors, Errors] | None = None
+    _usual: float = 0.0
     _scale: float | None = None
     _finite: bool | None = None
     _whole: Truth | None = None
@@ -183,7 +184,8 @@ class Truth:
         if self.rows is None:
             return self
         if self._part is None:
-            self._part = self.other(reference=take(self.reference, self.rows), rows=None)
+            gauge = None if self.gauge is None else take(self.gauge, self.rows)
+            self._part = self.other(reference=take(self.reference, self.rows), gauge=gauge, rows=None)
         return self._part
 
     @property
@@ -251,7 +253,7 @@ class Truth:
         if self._own is None:
             errors, norm, gauge_norm = self.measure(self.reference)
             if self.picked:
-                self._own = errors, Errors(self.u, 2.0)
+                self._own, self._usual = (errors, Errors(self.u, 2.0)), self.u
                 return self._own
             root = math.sqrt(max(self.k, 1))
             spread = max(1.0, gauge_norm / (root * norm)) if self.gauge is not None and norm > 0 else 1.0
@@ -267,12 +269,18 @@ class Truth:
                 componentwise = max(componentwise, slack * self._allowed(self.noise.componentwise * self.u) / self.u)
             normwise = max(normwise, min(4 * errors.normwise, OWN_ERROR_CAP * normwise))
             componentwise = max(componentwise, min(4 * errors.componentwise, OWN_ERROR_CAP * componentwise))
+            self._usual = normwise
             if self.ordered is not None:
                 normwise = max(normwise, min(ORDER_FACTOR * self.ordered.normwise, ORDER_CAP * normwise))
                 wide = min(ORDER_FACTOR * self.ordered.componentwise, ORDER_CAP * componentwise)
                 componentwise = max(componentwise, wide)
             self._own = errors, Errors(normwise, componentwise)
         return self._own
+
+    def usual_bound(self) -> float:
+        """Return the normwise bound without what sums in order allow: parts of an output are judged by it."""
+        self.own()
+        return self._usual
 
 
 def without(got: Tensor, exact: Tensor, room: Tensor) -> Tensor:

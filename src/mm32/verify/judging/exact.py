@@ -16,7 +16,7 @@ from ..exchange.wire import anew, leaves
 from .bounds import ROUNDOFF, Truth, without
 from .draws import Recorder, Replayer
 from .few_terms import FewTerms
-from .in_order import InOrder
+from .in_order import InOrder, TooLong
 from .rounding import Rounding
 from .sizes import FEW, axes_of_columns, by_column, relative
 from .ties import PARTS, OtherSide, Ties
@@ -230,8 +230,11 @@ def in_order(
     """Return the model's output with its sums made in order by one fp32 accumulator (in_order.py), all else in float64; None
     where there is no such sum, or one is too long."""
     mode = InOrder(way)
-    with DoubleModel(model, drawn) as twin:
-        out = twin(inputs, mode, names)
+    try:
+        with DoubleModel(model, drawn) as twin:
+            out = twin(inputs, mode, names)
+    except TooLong:
+        return None
     return out if mode.sums and not mode.left_out else None
 
 

@@ -8,7 +8,9 @@ ways, because one of them may be right by chance. Runs in the reference's proces
 
 from __future__ import annotations
 
+import contextlib
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +28,8 @@ STARTS = 3  # from the first term on, from the last one on, and from the middle 
 SHIFTS = 2
 WAYS = STARTS * SHIFTS
 SHIFT = 1.3 * 2.0**-22
-MOST_TERMS = 1 << 27  # the most terms of an operator's sums that are made on the host, in half a second
+MOST_TERMS = 1 << 26  # the most terms of an operator's sums that are made on the host
+BUDGET = 5.0  # seconds of a run after which it is given up
 PIECE = 1 << 24  # terms at a time
 AT_ONCE = 1 << 26  # a product of more terms is made by one rank-1 update for each of K
 # The most multiply-adds of a product, and its largest K: a second or two.
@@ -43,6 +46,11 @@ class InOrder(Mode):
         self.shifted = 1 + SHIFT * (way // STARTS)
         self.left_out = False
         self.sums = 0
+        self.begun = time.monotonic()
+
+    def check_time(self) -> None:
+        if time.monotonic() - self.begun > BUDGET:
+            raise TooLong
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -55,8 +63,10 @@ class InOrder(Mode):
         tensors = [value for value in given.values() if isinstance(value, Tensor)]
         if not all(t.dtype == torch.float64 for t in tensors) or given.get("dtype") not in (None, torch.float64):
             return func(*args, **kwargs)
-        with _disable_current_modes():
-            out = make(self, given)
+        self.check_time()
+        out = None
+        with _disable_current_modes(), contextlib.suppress(RuntimeError, TypeError, ValueError, ZeroDivisionError):
+            out = make(self, given)  # no sums in order for what is empty, sparse or has no axes
         if out is None:
             return func(*args, **kwargs)
         self.sums += 1
@@ -82,6 +92,7 @@ class InOrder(Mode):
         length = t.shape[1]
         sums = []
         for piece in t.split(max(1, PIECE // length)):
+            self.check_time()
             terms = (piece * self.shifted).float().cpu()
             if self.start == 1:
                 terms = terms.flip(1)
@@ -100,13 +111,15 @@ class InOrder(Mode):
         if terms <= AT_ONCE:
             each = a.float().unsqueeze(2) * b.float().mT.unsqueeze(1)
             return self.rows(each.reshape(-1, k).double()).view(batch, m, n)
-        if terms > MOST_UPDATES[a.device.type] or k > LONGEST_PRODUCT:
+        if terms > MOST_UPDATES.get(a.device.type, 0) or k > LONGEST_PRODUCT:
             self.left_out = True
             return None
         left, right = (a * self.shifted).float().mT.contiguous(), b.float().contiguous()
         out = torch.zeros(batch, m, n, device=a.device)
         order = range(k - 1, -1, -1) if self.start == 1 else range(k)
         for i in order:
+            if i % 64 == 0:
+                self.check_time()
             i = (i + k - k // 2) % k if self.start == 2 else i
             out.addcmul_(left[:, i].unsqueeze(2), right[:, i].unsqueeze(1))
         return out.double() / self.shifted
@@ -125,6 +138,10 @@ class InOrder(Mode):
         correction = given.get("correction")
         correction = 1 if correction is None else correction
         return squares / max(0, count - correction), mean if given["keepdim"] else mean.view(squares.shape)
+
+
+class TooLong(Exception):
+    """The run takes longer than BUDGET."""
 
 
 Given = dict[str, Any]
@@ -163,6 +180,11 @@ def _std(mode: InOrder, given: Given) -> Tensor | None:
     return None if found is None else found.sqrt()
 
 
+def _std_mean(mode: InOrder, given: Given) -> tuple[Tensor, Tensor] | None:
+    found = _var_mean(mode, given)
+    return None if found is None else (found[0].sqrt(), found[1])
+
+
 def _cumsum(mode: InOrder, given: Given) -> Tensor | None:
     t, axis = given["self"], given["dim"]
     if not t.dim() or t.numel() > MOST_TERMS or mode.start:
@@ -183,7 +205,9 @@ def _product(mode: InOrder, given: Given) -> Tensor | None:
     if out is None:
         return None
     out = out.view(shape)
-    return given.get("beta", 1) * add[0] + given.get("alpha", 1) * out if add else out
+    if add and given.get("beta", 1) != 0:  # torch does not look at the addend where beta is 0
+        return given.get("beta", 1) * add[0] + given.get("alpha", 1) * out
+    return given.get("alpha", 1) * out
 
 
 SUMS: dict[str, Callable[[InOrder, Given], Any]] = {
@@ -194,6 +218,7 @@ SUMS: dict[str, Callable[[InOrder, Given], Any]] = {
     "var_mean": _var_mean,
     "var": _var,
     "std": _std,
+    "std_mean": _std_mean,
     "cumsum": _cumsum,
     **dict.fromkeys(("mm", "mv", "dot", "bmm", "addmm", "addmv", "baddbmm"), _product),
 }

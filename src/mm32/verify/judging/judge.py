@@ -295,7 +295,9 @@ def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
     off, usual = (torch.sub(widened(t).reshape(-1), x).abs() for t in (got, truth.reference))
     perturbed = torch.tensor(truth.entries, dtype=torch.float64, device=x.device)
     size = x.abs()
-    allowed = torch.maximum(OWN_COLUMN_FACTOR * torch.maximum(usual, perturbed), COLUMN_FACTOR * bounds.normwise * size)
+    allowed = torch.maximum(
+        OWN_COLUMN_FACTOR * torch.maximum(usual, perturbed), COLUMN_FACTOR * truth.usual_bound() * size
+    )
     wrong = (off > allowed) & (size > COUNTED_SHARE * size.max())
     if not bool(wrong.any()):
         return ""
@@ -323,7 +325,7 @@ def _judge_sizes(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> s
         truth.own_sizes = sizes.relative(own, exact)
     usual = [max(pair) for pair in zip(truth.own_sizes, truth.sizes or truth.own_sizes, strict=True)]
     near = [max(usual[max(0, i - 1) : i + 2]) for i in range(len(usual))]
-    allowed = [max(COLUMN_FACTOR * bounds.normwise, OWN_COLUMN_FACTOR * error) for error in near]
+    allowed = [max(COLUMN_FACTOR * truth.usual_bound(), OWN_COLUMN_FACTOR * error) for error in near]
     numbers, wrong = sizes.beyond(got, exact, allowed, SIZE_BOUND * U32 * truth.scale())
     for count, far, bound in zip(numbers, wrong, allowed, strict=True):
         if far >= MIN_WRONG_OF_SIZE and far > SMALL_SHARE * count:
@@ -367,7 +369,7 @@ def _judge_rows(got: Tensor, truth: Truth, bounds: Errors) -> str:
     c, r, x = (widened(t).reshape(-1, length) for t in (got, truth.reference, exact))
     off, usual, size = (torch.linalg.vector_norm(t, dim=-1) for t in (c - x, r - x, x))
     least = PLACE_BOUND * U32 * _beside(size.reshape(got.shape[:-1])).reshape(-1).clamp_min(truth.scale() * length**0.5)
-    allowed = torch.maximum(torch.maximum(OWN_COLUMN_FACTOR * usual, COLUMN_FACTOR * bounds.normwise * size), least)
+    allowed = torch.maximum(torch.maximum(OWN_COLUMN_FACTOR * usual, COLUMN_FACTOR * truth.usual_bound() * size), least)
     wrong = ~(off <= allowed) & (size > COUNTED_SHARE * size.max())
     if not bool(wrong.any()):
         return ""
@@ -407,14 +409,14 @@ def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis:
     counted = size > COUNTED_SHARE * size.max()
     if bool(counted.any()):
         most = errors.normwise * float(torch.linalg.vector_norm(size))  # no column is further off than the whole
-        if most <= PERTURBED_COLUMN_FACTOR * bounds.normwise * float(size[counted].min()):
+        if most <= PERTURBED_COLUMN_FACTOR * truth.usual_bound() * float(size[counted].min()):
             return ""
     off, usual = (sizes.by_column(torch.sub(widened(t), x), axis) / size for t in (got, truth.reference))
     least = COLUMN_FACTOR
     if axis in truth.moved and got.numel() < MANY_ROWS * columns:
         usual = torch.maximum(usual, torch.tensor(truth.moved[axis], dtype=usual.dtype, device=usual.device) / size)
         least = PERTURBED_COLUMN_FACTOR
-    allowed = (OWN_COLUMN_FACTOR * usual).clamp_min(least * bounds.normwise)
+    allowed = (OWN_COLUMN_FACTOR * usual).clamp_min(least * truth.usual_bound())
     if columns > MOST_PARTS and got.numel() < MANY_ROWS * columns:
         allowed = torch.maximum(allowed, PLACE_BOUND * U32 * truth.scale() * (got.numel() / columns) ** 0.5 / size)
     wrong = (off > allowed) & counted

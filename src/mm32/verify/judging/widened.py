@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from . import sizes
-from .bounds import ORDER_CAP, U32, Errors, Truth, worse
+from .bounds import ORDER_CAP, ORDER_FACTOR, U32, Errors, Truth, without, worse
 from .in_order import WAYS
-from .judge import Judgement, judge
+from .judge import OWN_COLUMN_FACTOR, Judgement, judge
 from .truth import TruthSource
 
 # The most further runs, and how many times its bound the normwise error may be for one to be made.
@@ -19,6 +19,8 @@ AGAIN, FAR_BEYOND = 4, 4.0
 # If rounding alone moves an output by more than this part of its size, as in a filter that diverges, the same products in another
 # order may give anything.
 UNSTEADY = 2.0**-10
+# The errors of entries of about one size are known as root mean squares, and those of a running sum near a zero are alike.
+SIZE_FACTOR = 4.0
 ORDERED = 2.0**-10  # sums in order that are further off than this part of the result excuse nothing
 
 
@@ -52,7 +54,7 @@ def in_order(source: TruthSource, found: Judgement, truths: list[Truth], got: An
         if made is None or len(made) != len(truths):
             if way == 0:
                 return found
-            continue  # a running sum has one order only
+            continue  # a running sum has one order only, or memory or time was short
         for truth, leaf in zip(truths, made, strict=True):
             _note_order(truth, leaf)
     again = judge(got, truths)
@@ -68,31 +70,43 @@ def _may_be_order(found: Judgement, truths: list[Truth]) -> bool:
     """Return whether sums in order may explain an error: one that is measured, and has a float64 truth."""
     near = found.measured and found.errors.normwise <= ORDER_CAP * found.bounds.normwise
     near = near and found.errors.componentwise <= ORDER_CAP * found.bounds.componentwise
-    return near and not any(t.exact is None or t.extreme or t.bitwise or t.relative is not None for t in truths)
+    return near and not any(t.extreme for t in truths) and any(map(_is_judged_by_bounds, truths))
+
+
+def _is_judged_by_bounds(truth: Truth) -> bool:
+    """Return whether an output of fp32 is judged by bounds, and has a float64 truth."""
+    rule = truth.bitwise or truth.relative is not None or truth.picked
+    return truth.u == U32 and isinstance(truth.exact, Tensor) and not rule
 
 
 def _note_order(truth: Truth, leaf: Any) -> None:
     """Add to a truth how far off its output is with sums in order: as a whole, and by entries, sizes and columns."""
     exact = truth.exact
-    if not isinstance(exact, Tensor) or not isinstance(leaf, Tensor) or exact.shape != leaf.shape or truth.u != U32:
+    if not _is_judged_by_bounds(truth) or not isinstance(leaf, Tensor) or exact.shape != leaf.shape:
         return
-    errors, *_ = truth.part().measure(leaf.to(truth.reference.device))
+    leaf = leaf.to(exact.device)
+    if truth.loose is not None and truth.rows is None:  # numbers near a tie may have gone to the other side
+        leaf = without(leaf, exact, truth.loose)
+    errors, *_ = truth.part().measure(leaf)
     if not (errors.normwise <= ORDERED and errors.componentwise * U32 <= ORDERED):
         return
     before = truth.ordered or Errors()
     truth.ordered = Errors(worse(before.normwise, errors.normwise), worse(before.componentwise, errors.componentwise))
-    apart = (leaf.to(exact.device) - exact).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+    apart = (leaf - exact).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
     if truth.entries:
-        truth.entries = _larger(truth.entries, apart.abs().reshape(-1).tolist())
+        truth.entries = _wider(truth.entries, apart.abs().reshape(-1).tolist())
     if truth.sizes:
-        truth.sizes = _larger(truth.sizes, sizes.relative(leaf.to(exact.device), exact))
+        truth.sizes = _wider(truth.sizes, [SIZE_FACTOR * error for error in sizes.relative(leaf, exact)])
     for axis, norms in truth.moved.items():
-        truth.moved[axis] = _larger(norms, sizes.by_column(apart, axis).tolist())
+        truth.moved[axis] = _wider(norms, sizes.by_column(apart, axis).tolist())
     truth.forget()
 
 
-def _larger(one: list[float], other: list[float]) -> list[float]:
-    return [max(pair) for pair in zip(one, other, strict=True)]
+def _wider(moved: list[float], ordered: list[float]) -> list[float]:
+    """Return how far entries or columns move, with what sums in order add. The judge allows OWN_COLUMN_FACTOR times as much: of
+    these sums' errors that is ORDER_FACTOR, and at most ORDER_CAP times what it was."""
+    part = ORDER_FACTOR / OWN_COLUMN_FACTOR
+    return [max(one, min(part * other, ORDER_CAP * one)) for one, other in zip(moved, ordered, strict=True)]
 
 
 def widen(truths: list[Truth], others: list[Truth]) -> None:

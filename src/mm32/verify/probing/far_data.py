@@ -36,9 +36,9 @@ def _least_error(name: str, extreme: bool, decays: bool) -> float:
 
 def allow(truth: Truth, variation: Variation, decays: bool) -> None:
     """Widen a truth's bounds by what these data allow. `decays`: the model multiplies by exponentials step by step."""
-    gross = _least_error(variation.name, variation.extreme, decays)
+    gross = _least_error(variation.data or variation.name, variation.extreme, decays)
     truth.extreme |= variation.equal or gross > 0
-    truth.steep = not variation.state and not gross
+    truth.steep = (not variation.state or bool(variation.data)) and not gross
     _widen(truth, gross, variation.name in ENLARGED)
 
 

@@ -47,7 +47,7 @@ CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None
     "single parameters times 4": partial(states.move_apart, by=4.0),
     "single parameters turned times 4": partial(states.move_apart, by=4.0, turned=True),
 }
-CHANGES |= {f"{data} with other parameters": states.perturb_neutral for data in catalogue.COMBINED}
+CHANGES |= {f"{data} with other parameters": states.perturb for data in catalogue.COMBINED}
 CHANGES |= {f"{data} with parameters of one sign": partial(states.perturb, signs=False) for data in catalogue.COMBINED}
 # Variations of tables that the model looks up by integers, and the change of floating-point inputs that the tables get.
 TABLES = {"offset tables": "offset", "planted tables": "planted"}
@@ -162,6 +162,9 @@ class Varied:
         """Return why this variation would show nothing, empty if that need not be reported; None if it may show something.
         `entries`: how many the output has."""
         if variation is not None and variation.data:
+            assert self.runner.model is not None
+            if not states.has_neutral(self.runner.model):
+                return ""
             return self._unsuited(variation.data, BY_NAME[variation.data], entries)
         operators = self.runner.operators()
         if variation is not None and variation.isolating and not self._isolates(name, entries):
