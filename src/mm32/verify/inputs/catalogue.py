@@ -49,6 +49,21 @@ COMBINED = {
     "largest integers": "integers of which many are the largest of their range",
 }
 
+
+def _combined(data: str, parameters: str, asks: str, milder: tuple[str, ...] = ()) -> Variation:
+    """Return the variation of inputs that is called `data`, with other parameters too."""
+    return Variation(
+        f"{data} with {parameters}",
+        f"{COMBINED[data]}, and {asks}",
+        state=True,
+        data=data,
+        outside=data == "zero-mean",
+        ties=True,
+        larger=data == "times 100",
+        milder=milder,
+    )
+
+
 VARIATIONS = (
     Variation("zero-mean", "data of both signs: what hides in large sums, or behind positive data, shows"),
     Variation(
@@ -431,17 +446,13 @@ VARIATIONS = (
         outside=False,
     ),
     *(
-        Variation(
-            f"{data} with other parameters",
-            f"{what}, and other parameters than ones and zeros: one that matters for such data only shows",
-            state=True,
-            data=data,
-            outside=data == "zero-mean",
-            ties=True,
-            larger=data == "times 100",
+        _combined(
+            data,
+            "other parameters",
+            "other parameters than ones and zeros: one that matters for such data only shows",
             milder=(f"{data} with parameters of one sign",),
         )
-        for data, what in COMBINED.items()
+        for data in COMBINED
     ),
     Variation(
         "rare rows of parameters",
@@ -510,16 +521,8 @@ MILDER = {
             for least in ("one", "two")
         ),
         *(
-            Variation(
-                f"{data} with parameters of one sign",
-                f"{what}, and other parameters, none of them negative that was not",
-                state=True,
-                data=data,
-                outside=data == "zero-mean",
-                ties=True,
-                larger=data == "times 100",
-            )
-            for data, what in COMBINED.items()
+            _combined(data, "parameters of one sign", "other parameters, none of them negative that was not")
+            for data in COMBINED
         ),
         *(
             Variation(

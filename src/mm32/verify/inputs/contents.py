@@ -96,6 +96,11 @@ def has_structure(t: Tensor) -> bool:
     return bool(structure(t))
 
 
+def all_same(t: Tensor) -> bool:
+    """Whether a tensor's entries are all the same."""
+    return bool((t == t.reshape(-1)[0]).all())
+
+
 def structure(t: Tensor) -> str:
     """Return how a tensor's entries belong together: in order, symmetric, triangular, orthogonal, unitary, or with rows that
     add up to one; empty if they do not."""

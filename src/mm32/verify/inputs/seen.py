@@ -15,6 +15,7 @@ from .contents import (
     NAMED,
     ORDERED,
     WIDEST,
+    all_same,
     few_values,
     in_words,
     is_complex_data,
@@ -89,7 +90,7 @@ class Seen:
         self._note_fixed(found, first)
         for i, hows in list(self.arranged.items()):
             t = found[i] if i < len(found) else None
-            if isinstance(t, Tensor) and t.dtype == torch.bool and t.numel() and _all_same(t):
+            if isinstance(t, Tensor) and t.dtype == torch.bool and t.numel() and all_same(t):
                 continue  # masks that are all true or all false show no arrangement, and contradict none
             now = _arrangement(t)
             if kept := [how for how in hows if how in now]:
@@ -185,10 +186,6 @@ def _is_arranged_matrix(t: Tensor) -> bool:
     """Whether a tensor holds square matrices of floats whose entries belong together."""
     square = t.is_floating_point() and t.dim() > 1 and t.shape[-1] == t.shape[-2] and t.numel() <= MOST_STEADY
     return square and bool(structure(t))
-
-
-def _all_same(t: Tensor) -> bool:
-    return bool(t.all()) or not bool(t.any())
 
 
 def _arrangement(t: Any) -> list[str]:

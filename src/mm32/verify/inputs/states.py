@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .catalogue import NO_PARAMETERS
-from .contents import CannotVary, structure
+from .contents import CannotVary, all_same, structure
 from .rows import CHANGES
 
 LARGE = 8.0  # how many times as large "large parameters" are
@@ -47,11 +47,6 @@ def _floats(model: nn.Module, kinds: str = "both") -> list[Tensor]:
     return tensors
 
 
-def _all_one(t: Tensor) -> bool:
-    """Whether a tensor's entries are all the same."""
-    return bool((t == t.reshape(-1)[0]).all())
-
-
 def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) -> list[str]:
     """Change every parameter and buffer of floating point, so that none is all ones or zeros.
 
@@ -69,7 +64,7 @@ def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) ->
         for t in some:
             noise = torch.rand(t.shape, generator=generator, device=t.device) - 0.5
             first = float(t.reshape(-1)[0])
-            if not _all_one(t):
+            if not all_same(t):
                 of = structure(t)
                 if of == SHARES and _picks(t):  # their sums are one because the ones are, as those of an identity
                     of = "symmetric" if t.dim() == 2 and t.shape[0] == t.shape[1] and torch.equal(t, t.mT) else ""
@@ -136,7 +131,7 @@ def turn(tensors: dict[str, Tensor], generator: torch.Generator, kept: list[str]
     constants that the constructor computes, which nobody may change: `kept` gets these, in words. Return the tensors that
     were changed; raise CannotVary, with nothing to report, where none can be.
     """
-    some = {name: t for name, t in tensors.items() if t.is_floating_point() and t.numel() >= NEGATIVE and _all_one(t)}
+    some = {name: t for name, t in tensors.items() if t.is_floating_point() and t.numel() >= NEGATIVE and all_same(t)}
     if len(some) < len(tensors):
         kept.append(not_given(name for name in tensors if name not in some))
     if not some:
@@ -167,7 +162,7 @@ def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> 
             raise CannotVary(NO_PARAMETERS)
         own = {t.data_ptr() for t in _floats(model, "parameters")}
         for t in some:
-            tiny = by > 1 and t.data_ptr() in own and _all_one(t) and abs(float(t.reshape(-1)[0])) < TINY
+            tiny = by > 1 and t.data_ptr() in own and all_same(t) and abs(float(t.reshape(-1)[0])) < TINY
             if bool(t.any()) and not tiny:
                 t.mul_(by)
                 continue
@@ -197,7 +192,7 @@ def rare_rows(model: nn.Module, generator: torch.Generator) -> None:
 
 def has_neutral(model: nn.Module) -> bool:
     """Whether any parameter or buffer is all one number, and so may do nothing on usual data."""
-    return any(_all_one(t) for t in _floats(model))
+    return any(all_same(t) for t in _floats(model))
 
 
 def lower_biases(model: nn.Module, generator: torch.Generator) -> None:
@@ -313,7 +308,7 @@ def other(t: Tensor, generator: torch.Generator) -> tuple[Tensor | None, str]:
     entries have in common, where that has to stay: in order (where segments begin, say), or booleans in blocks (a causal
     mask)."""
     flat = t.reshape(-1)
-    if _all_one(t):
+    if all_same(t):
         some, first = _some(t, CHANGED if t.dtype == torch.bool else FEWER, generator), flat[0]
         if t.dtype == torch.bool:
             return t ^ some, ""

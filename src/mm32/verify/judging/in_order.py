@@ -81,7 +81,7 @@ class InOrder(Mode):
         if t.numel() > MOST_TERMS or not length:
             self.left_out |= t.numel() > MOST_TERMS
             return None
-        rows = t.permute(*kept, *axes).reshape(-1, length)
+        rows = t.permute([*kept, *axes]).reshape(-1, length)
         out = self.rows(rows).view([t.shape[axis] for axis in kept])
         for axis in axes if keepdim else ():
             out = out.unsqueeze(axis)

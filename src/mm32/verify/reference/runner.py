@@ -332,11 +332,7 @@ class ReferenceRunner(ScriptRunner):
         self.restore_state()
         why_not = ""
         try:
-            drawn = self.drawn(request["seed"])
-            if self.last is None:  # the inputs have changed since the last forward
-                self.forward({"seed": request["seed"]})
-                self.restore_state()
-            inputs, right, rows = self._part(request["seed"])
+            drawn, inputs, right, rows = self._for_float64(request["seed"])
             with _seeded(self.model, request["seed"]):
                 found = exact.run(
                     self.model,
@@ -386,11 +382,7 @@ class ReferenceRunner(ScriptRunner):
         assert self.model is not None
         self.restore_state()
         try:
-            drawn = self.drawn(request["seed"])
-            if self.last is None:
-                self.forward({"seed": request["seed"]})
-                self.restore_state()
-            inputs, _, _ = self._part(request["seed"])
+            drawn, inputs, _, _ = self._for_float64(request["seed"])
             with _seeded(self.model, request["seed"]):
                 found = exact.in_order(self.model, inputs, drawn, request["way"], self.names)
             return {"value": self.copy(found)}
@@ -399,6 +391,15 @@ class ReferenceRunner(ScriptRunner):
         finally:
             self.restore_state()
             self.free_memory()
+
+    def _for_float64(self, seed: int) -> tuple[list[Any], list[Any], Any, Tensor | None]:
+        """Return what a float64 run needs: the random numbers that the model draws, and the inputs, the fp32 output and the rows
+        of `_part`. Raises CannotReplay."""
+        drawn = self.drawn(seed)
+        if self.last is None:  # the inputs have changed since the last forward
+            self.forward({"seed": seed})
+            self.restore_state()
+        return (drawn, *self._part(seed))
 
     def drawn(self, seed: int) -> list[Any]:
         """Return the random numbers that the model draws with this seed. Raises CannotReplay."""
