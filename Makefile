@@ -87,7 +87,7 @@ demo: .venv/.cli
 	@$(BIN)/mm32 demo
 	@echo "  The command is $(BIN)/mm32; after \`. $(BIN)/activate\` it is mm32."
 
-# WORKERS=auto: a process for each core; where there is a GPU, one alone (tests/conftest.py).
+# WORKERS=auto: a process for each core, as far as memory allows, the host's and the GPU's (tests/conftest.py).
 RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS)
 
 test: setup

@@ -3,6 +3,7 @@ that it is spread over; seeds; and a kernel cache of the session's own."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from support import browser, shares
+from support import browser, shares, turns
 from support.bench import on_cpu  # noqa: F401 - a fixture
 from support.prepared import card  # noqa: F401 - a fixture
 from support.ranks import Ranks
@@ -33,7 +34,6 @@ LEFT_OUT = {
     "slow": ONLY_ALL,
 }
 COMPILES = shutil.which("g++") is not None and Path(sysconfig.get_path("include"), "Python.h").is_file()
-MEMORY_OF_A_WORKER = 2 * 2**30  # bytes: torch's own, and those of a test of a model or of verify
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,29 +48,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return what -n auto means: a process for each core, if memory allows; none if there is a GPU, which tests would share."""
-    if torch.cuda.is_available():
-        return 0
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(len(os.sched_getaffinity(0)), memory // MEMORY_OF_A_WORKER))
+    return turns.workers()  # what -n auto means
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Return a scheduler that gives out whole files, in the order of `pytest_collection_modifyitems`, or single compilations."""
+    """Return a scheduler that gives out whole files, in the order of `pytest_collection_modifyitems`, or single compilations;
+    where there is a GPU, single tests, since nearly every one of them compiles kernels."""
     from xdist.scheduler import LoadScopeScheduling
 
     config.option.loadscopereorder = False
+    spread = torch.cuda.is_available()
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return shares.together(nodeid)
+            return shares.together(nodeid, spread)
 
     return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: shares.rank(item.nodeid))
+    spread = torch.cuda.is_available()
+    items.sort(key=lambda item: shares.rank(item.nodeid, spread))
     if missing := [said for item in items if (said := fixtures_missing(item))]:
         raise pytest.UsageError("\n".join(sorted(set(missing))))
 
@@ -93,8 +92,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if workers:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))
     elif getattr(config.option, "tx", None):  # workers, and what tests start in them, share the cores
-        if torch.cuda.is_available():
-            raise pytest.UsageError("tests that use a GPU run in one process: leave out -n")
         threads = max(1, len(os.sched_getaffinity(0)) // len(config.option.tx))
         os.environ.setdefault("OMP_NUM_THREADS", str(threads))
 
@@ -125,10 +122,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(why)
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-timeout's: waiting for a turn is not the test's time
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    before = shares.used()
-    done = yield
+    shared = torch.cuda.is_available() and "PYTEST_XDIST_WORKER" in os.environ and why_left_out(item) is None
+    folder: Path = item.config._tmp_path_factory.getbasetemp().parent  # type: ignore[attr-defined]
+    alone = item.get_closest_marker("gpu") is not None and shares.alone(item.nodeid)
+    with turns.turn(folder, alone) if shared else contextlib.nullcontext():
+        before = shares.used()
+        done = yield
     if why_left_out(item) is None:
         slow = [item.nodeid] if item.get_closest_marker("slow") else []
         item.config.stash[RUN].add({item.nodeid: shares.used() - before}, slow, 0.0)

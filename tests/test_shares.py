@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from support import shares
+from mm32.verify.processes.device_lock import DeviceLock
+from support import shares, turns
 
 
 def run(scale: float = 1.0) -> shares.Run:
@@ -52,6 +56,80 @@ def test_what_one_process_runs() -> None:
     alone = "tests/test_resources.py::a[b]"
     assert shares.together(alone) == alone
     assert [shares.rank(nodeid) for nodeid in (*timed, other, alone)] == [0, 0, 1, 2]
+
+
+def test_with_a_gpu_each_test_is_given_out_alone() -> None:
+    matmul, verify, timed = (
+        "tests/test_matmul.py::a[b]",
+        "tests/verify/test_on_gpu.py::a",
+        "tests/verify/test_tool.py::a",
+    )
+    assert shares.together(matmul, spread=True) == matmul
+    assert shares.together(verify, spread=True) == "tests/verify/test_on_gpu.py"
+    assert shares.together(timed, spread=True) == "timed"
+    assert [shares.rank(nodeid, spread=True) for nodeid in (timed, verify, matmul)] == [0, 1, 2]
+
+
+def test_which_tests_need_the_card_for_themselves() -> None:
+    alone = (
+        "tests/verify/test_on_gpu.py::a",
+        "tests/test_bench_sensors.py::a",
+        "tests/test_launch.py::test_strides_past_2_to_31[a]",
+    )
+    assert all(map(shares.alone, alone))
+    assert not any(map(shares.alone, ("tests/test_matmul.py::a", "tests/test_launch.py::test_captured_in_a_graph")))
+    for start in shares.ALONE:
+        path, _, name = start.partition("::")
+        found = list((shares.ROOT / "tests").glob(path if path.endswith((".py", "/")) else f"{path}*.py"))
+        assert found, f"{start}: renamed, or removed"
+        assert not name or f"def {name}(" in found[0].read_text(), f"{start}: renamed, or removed"
+
+
+class Card:
+    """Stands in for torch.cuda, of a card with 24 GB."""
+
+    @staticmethod
+    def is_available() -> bool:
+        return True
+
+    @staticmethod
+    def get_device_properties(index: int) -> Any:
+        return SimpleNamespace(total_memory=24 * 2**30)
+
+    @staticmethod
+    def memory_reserved() -> int:
+        return 0
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "cuda", Card)
+
+
+def test_processes_share_a_card_as_far_as_its_memory_goes(card: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**26}[name])
+    assert turns.workers() == 3
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_test_that_needs_the_card_for_itself_waits(alone: bool, card: None, tmp_path: Path) -> None:
+    other, ran = DeviceLock("tests", tmp_path), []
+
+    def run() -> None:
+        with turns.turn(tmp_path, alone):
+            ran.append(alone)
+
+    assert other.acquire_shared()
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        thread.join(0.3)
+        assert ran == ([] if alone else [False])
+    finally:
+        other.release()
+        thread.join(10)
+    assert ran == [alone]
 
 
 def test_files_whose_times_count_are_there() -> None:

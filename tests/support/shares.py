@@ -85,20 +85,33 @@ def area(nodeid: str) -> str:
 # Tests that compare times: they run one after another, in one process.
 TIMED = "verify/test_tool", "verify/test_command", "verify/test_corpus"
 
+# GPU tests that measure times, or that need all of the card's memory or all cards: none runs beside another test.
+ALONE = (
+    *("test_bench", "test_host_time", "test_families", "test_models", "test_programs", "test_export_notebook"),
+    *("test_blocks_gpu", "test_distributed_gpu", "test_cli_demo", "verify/"),
+    *("test_launch.py::test_strides_past_2_to_31", "test_launch.py::test_more_than_2_to_31_results"),
+)
 
-def together(nodeid: str) -> str:
+
+def alone(nodeid: str) -> bool:
+    """Return whether a GPU test runs while no other test does."""
+    return nodeid.removeprefix("tests/").startswith(ALONE)
+
+
+def together(nodeid: str, spread: bool = False) -> str:
     """Return a name that is the same for all tests that one process has to run: those of a file, because they share imports and
-    fixtures. Each compilation is alone."""
+    fixtures. Each compilation is alone; with `spread`, each test but those of verify."""
     path, _, test = nodeid.partition("::")
     if path.removeprefix("tests/").startswith(TIMED):
         return "timed"
-    return nodeid if area(nodeid) == "budgets" or test.startswith("test_compiles_and_launches") else path
+    single = area(nodeid) == "budgets" or test.startswith("test_compiles_and_launches")
+    return nodeid if single or (spread and area(nodeid) != "verify") else path
 
 
-def rank(nodeid: str) -> int:
+def rank(nodeid: str, spread: bool = False) -> int:
     """Return a test's place in the order: 0 for the timed tests, which one process runs, 1 for other files, 2 for tests that run
     one by one, which fill the gaps at the end."""
-    where = together(nodeid)
+    where = together(nodeid, spread)
     return 0 if where == "timed" else 2 if where == nodeid else 1
 
 
