@@ -1,23 +1,27 @@
 """Fits the planner's shares (mm32.plan.cost.SHARES) to measured times, and says how good estimates and choices are.
 
-    python benchmarks/fit.py measure --out FILE [--minutes N]    on the card: times of random products, candidate by candidate
+    python benchmarks/fit.py measure --out FILE [--minutes N] [--short]
+                                                                 on the card: times of random products, candidate by candidate
     python benchmarks/fit.py fit RECORD...                       anywhere: the table of shares to put in cost.py, and a report
 
-`measure` times every sensible candidate of each kernel, and torch, on CASES random products; run again with the same file, it
-continues where it stopped. `fit` takes this record, and uses what it can of records of benchmarks/record.py. Half of the cases,
-chosen by the hash of their names, are held out: the shares are fitted to the others, and the report is of those held out.
+`measure` times every sensible candidate of each kernel, and torch, on CASES random products, or with --short on some 640 that
+torch is estimated to compute in at most 120 us. Run again with the same file, it continues where it stopped. `fit` takes this
+record, and uses what it can of records of benchmarks/record.py. Half of the cases, chosen by the hash of their names, are held
+out: the shares are fitted to the others, and the report is of those held out.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import random
 import sys
 import time
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,12 +31,15 @@ import torch
 
 from mm32 import gemm
 from mm32 import plan as planning
-from mm32.bench import measure, peers, record
+from mm32.bench import measure, peers, record, suite
 from mm32.bench.measure import Case
+from mm32.cuda import compile as compiler
 from mm32.plan import card as cards
 from mm32.plan import cost
 
 CASES, SEED = 320, 7
+SHORT_SEEDS, SHORT = (11, 12, 13), 120e-6  # of short products; seconds
+AHEAD = 40  # cases whose kernels are compiled together
 MOST_BYTES, MOST_FLOPS = 4e9, 2**42  # the most of one case
 # Candidates are measured up to NEAR times the least estimate of all, and each kernel's best one up to FAR times.
 NEAR, FAR = 3.0, 10.0
@@ -74,6 +81,12 @@ def cases(count: int = CASES, seed: int = SEED) -> list[Case]:
         if case.flops <= MOST_FLOPS and 4.0 * batch * (m * k + k * n + m * n) <= MOST_BYTES:
             made[case] = None
     return list(made)
+
+
+def short_cases(card: planning.Card) -> list[Case]:
+    """Return products like those of `mm32 bench --shapes random`, by other seeds, that torch is estimated to compute in SHORT."""
+    listed = [case for seed in SHORT_SEEDS for case in suite.random_cases(seed=seed)]
+    return [case for case in listed if cost.of(card).torch(cost.Work(problem(asdict(case))), "fp32") <= SHORT]
 
 
 def held_out(name: str) -> bool:
@@ -148,8 +161,21 @@ def measure_case(case: Case, index: int, budget: float) -> dict[str, Any]:
     return {**row, "results": results, "unavailable": unavailable}
 
 
-def measure_all(path: Path, minutes: float) -> int:
+def compile_ahead(some: Sequence[Case], card: planning.Card) -> None:
+    """Compile the kernels of all candidates of some cases, side by side: one after another they would take most of the time."""
+    plans = [plan for case in some for plan in sensible(problem(asdict(case)), card).values()]
+    wanted = {(launch.source, launch.constants) for plan in plans for launch in plan.launches}
+    compiler.compiler_version()  # loads NVRTC once: its bindings are not safe if several threads do that
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for future in [pool.submit(compiler.cubin, source, constants, card.arch) for source, constants in wanted]:
+            future.exception()  # the case that needs it says so
+
+
+def measure_all(path: Path, minutes: float, short: bool) -> int:
     """Measure the cases that `path` does not have, for `minutes`. Return how many are left."""
+    from mm32.cuda import launch
+
+    card = launch.card_of(torch.cuda.current_device())
     rows: list[dict[str, Any]] = []
     if path.exists():
         before = record.read(path)
@@ -158,9 +184,14 @@ def measure_all(path: Path, minutes: float) -> int:
             raise SystemExit(f"{path} is of other kernels or of another machine: give another file, or remove it")
         rows = before["rows"]
     done, end = {row["case"] for row in rows}, time.monotonic() + 60 * minutes
-    left = [case for case in cases() if case.name not in done]
+    left = [case for case in (short_cases(card) if short else cases()) if case.name not in done]
+    compiled = 0
     while left and time.monotonic() < end:
+        if compiled == 0:
+            compile_ahead(left[:AHEAD], card)
+            compiled = AHEAD
         case = left.pop(0)
+        compiled -= 1
         try:
             rows.append(measure_case(case, torch.cuda.current_device(), budget=1.0))
         except torch.OutOfMemoryError as error:
@@ -420,6 +451,7 @@ def main() -> int:
     measuring = commands.add_parser("measure", help="time the cases on the card here")
     measuring.add_argument("--out", type=Path, required=True)
     measuring.add_argument("--minutes", type=float, default=9.0)
+    measuring.add_argument("--short", action="store_true", help="short products, not those of all kinds")
     fitting = commands.add_parser("fit", help="fit the shares to records and report")
     fitting.add_argument("records", type=Path, nargs="+")
     options = parser.parse_args()
@@ -429,8 +461,8 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("benchmarks/fit.py measure needs a CUDA device; torch finds none here", file=sys.stderr)
         return 2
-    left = measure_all(options.out, options.minutes)
-    print(f"{left} of {CASES} cases are left: run it again" if left else "all cases are measured")
+    left = measure_all(options.out, options.minutes, options.short)
+    print(f"{left} cases are left: run it again" if left else "all cases are measured")
     return 0
 
 

@@ -16,6 +16,8 @@ import torch
 
 from mm32 import gemm
 from mm32 import plan as planning
+from mm32.bench import suite
+from mm32.errors import CompileError
 from mm32.plan import H200, cost
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +69,29 @@ def test_cases_are_many_distinct_and_the_same_each_time(fit: ModuleType) -> None
         [c for c in made if c.flops > 2**36],
     ):
         assert len(kind) >= 15
+
+
+def test_short_cases_are_others_than_those_of_the_record(fit: ModuleType) -> None:
+    made = fit.short_cases(H200)
+    assert len(made) > 400
+    assert not {case.name for case in made} & {case.name for case in suite.SETS["random"][0]}
+    assert all(cost.of(H200).torch(cost.Work(fit.problem(asdict(case))), "fp32") <= fit.SHORT for case in made)
+
+
+def test_kernels_are_compiled_ahead(fit: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def cubin(source: str, constants: object, arch: str) -> bytes:
+        asked.append((source, arch))
+        raise CompileError("as this test has it")
+
+    monkeypatch.setattr(fit.compiler, "cubin", cubin)
+    some = fit.cases(6)
+    fit.compile_ahead(some, H200)
+    plans = [plan for case in some for plan in fit.sensible(fit.problem(asdict(case)), H200).values()]
+    assert {source for source, _ in asked} == {launch.source for plan in plans for launch in plan.launches}
+    assert len(asked) == len({(launch.source, launch.constants) for plan in plans for launch in plan.launches})
+    assert {arch for _, arch in asked} == {"sm_90a"}
 
 
 def test_a_case_is_the_product_that_is_measured(fit: ModuleType) -> None:

@@ -85,7 +85,7 @@ def _small() -> list[Case]:
 LARGEST, LEAST_FLOPS = 40 * 10**9, 1_000_000
 
 
-def _random(count: int = 400, seed: int = 0) -> list[Case]:
+def random_cases(count: int = 400, seed: int = 0) -> list[Case]:
     """Return cases with random layouts and sizes log-uniform in 16 .. 32768, half of them multiples of 8. A third of the cases
     are in batches of up to 512."""
     draw = random.Random(seed)
@@ -147,7 +147,7 @@ SETS: dict[str, tuple[list[Case], list[str]]] = {
         ["torch", "simt"],
     ),
     "small": (_small(), ["torch", "torch-tf32", "mm32"]),
-    "random": (_random(), ["torch", "mm32"]),
+    "random": (random_cases(), ["torch", "mm32"]),
     "auto": (_auto(), ["torch", "mm32", "simt", "tensorcore"]),
     "quick": (
         [

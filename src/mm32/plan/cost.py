@@ -78,22 +78,24 @@ SHARES: dict[str, float] = {
     # "scattered": what remains where lines are not aligned, and where elements lie apart (a guess); shares of memory, for reads
     # and stores ("kept": where B is kept), and for what its tiles read from L2.
     "direct.128x128": 0.693,
-    "direct.128x128.launches": 0.64,
-    "direct.128x64": 0.558,
-    "direct.128x64.launches": 0.386,
-    "direct.64x64": 0.393,
-    "direct.64x64.launches": 0.134,
-    "direct.128x32": 0.373,
+    "direct.128x128.launches": 0.817,
+    "direct.128x64": 0.545,
+    "direct.128x64.launches": 0.484,
+    "direct.64x64": 0.38,
+    "direct.64x64.launches": 0.211,
+    "direct.128x32": 0.356,
     "direct.128x32.launches": 0.404,
-    "direct.64x128": 0.704,
-    "direct.64x128.launches": 0.17,
-    "direct.64x32": 0.283,
+    "direct.64x128": 0.645,
+    "direct.64x128.launches": 0.222,
+    "direct.64x32": 0.257,
     "direct.64x32.launches": 0.154,
-    "direct.launches": 2.65,
-    "direct.cluster.launches": 0.494,
-    "direct.shifted": 0.784,
+    "direct.launches": 1.87,
+    "direct.cluster.launches": 0.49,  # of two blocks or four
+    "direct.cluster.8.launches": 0.66,  # of eight
+    "direct.64x64.cluster.8.launches": 1.03,  # of eight with these tiles (measured, not understood)
+    "direct.shifted": 0.749,
     "direct.scattered": 0.5,
-    "direct.memory": 0.66,
+    "direct.memory": 0.7,
     "direct.memory.kept": 0.78,
     "direct.store.unaligned": 0.35,
     "direct.store.exposed": 0.226,  # the part of the time of unaligned stores that is not hidden
@@ -145,14 +147,15 @@ SHARES: dict[str, float] = {
     # Share of memory: stores of a result, passes over it.
     "store": 0.7291667,
     # torch (cuBLAS): shares of fp32 and of TF32, by a tile of 128; of that share, by a tile of 64; share of memory.
-    "torch.fp32": 0.7474,
+    "torch.fp32": 0.786,
     "torch.tf32": 0.7280081,
-    "torch.64": 0.8344,
-    "torch.32": 0.69,  # of that time, for M or N of 17 to 32
-    "torch.memory": 0.6155,
-    "torch.exposed": 0.9876,  # the part of the time to store the result that is not hidden
-    "torch.split_k.memory": 0.3059,  # where K is split, its fp32 kernels are slower than the memory; TF32's are not
-    "torch.split_k.launches": 1.285,
+    "torch.64": 0.816,
+    "torch.alone": 0.63,  # of its share of fp32, where no multiprocessor has two tiles
+    "torch.32": 0.85,  # of that time, for M or N of 17 to 32
+    "torch.memory": 0.588,
+    "torch.exposed": 1.07,  # the part of the time to store the result that is not hidden
+    "torch.split_k.memory": 0.329,  # where K is split, its fp32 kernels are slower than the memory; TF32's are not
+    "torch.split_k.launches": 1.63,
     "torch.thin": 0.4914,  # M or N of 2 to 16
     "torch.thin.launches": 7.5,
     "torch.vector": 0.814,  # M or N of 1
@@ -161,6 +164,7 @@ SHARES: dict[str, float] = {
     "torch.vector.k.launches": 2.659,
     "torch.vector.busy.launches": 3.472,
     "torch.launches": 2.45,
+    "torch.tile.launches": 1.82,  # the same, of a product by fp32 tiles
 }
 
 # Numbers of blocks that share K, in mm32's split-K and in torch's.
@@ -268,6 +272,7 @@ class Model:
         self.beside, self.emulated_fixed = launches("pack.beside"), launches("emulated")
         self.lower_tier = launches("lower")
         self.torch_launch, self.torch_split_k = launches("torch"), launches("torch.split_k")
+        self.torch_tile = launches("torch.tile")
         self.torch_memory = memory("torch.memory")
 
     # -----------------------------------------------------------------------------------------------------------------
@@ -432,7 +437,10 @@ class Model:
         if copies != "aligned":
             step /= s[f"direct.{copies}"]
         waves = -(-tiles // (self.sms // cluster))
-        around = s[tile.label + ".launches"] + (s["direct.cluster.launches"] if cluster > 1 else 0.0)
+        around = s[tile.label + ".launches"]
+        if cluster > 1:
+            size = ".cluster.8.launches" if cluster == 8 else ".cluster.launches"
+            around += s.get(tile.label + size, s["direct" + size])
         multiply = waves * (-(-work.k // (tile.k * cluster)) * step + around * self.launch)
         from_l2 = 4.0 * tiles * (tile.m + tile.n) * work.k / (card.memory * s["direct.l2"])
         stores = self._unaligned_store(work, "direct")
@@ -469,6 +477,8 @@ class Model:
         rate = (card.tf32 * s["torch.tf32"] if tf32 else card.fp32 * s["torch.fp32"]) / card.sms
         if tile == 64:
             rate *= s["torch.64"]
+        if tiles <= card.sms and not tf32:
+            rate *= s["torch.alone"]
         if 16 < min(work.m, work.n) <= 32:
             rate /= s["torch.32"]
         memory, result = self.torch_memory, 4.0 * work.results
@@ -478,7 +488,7 @@ class Model:
         return (
             max(multiply + s["torch.exposed"] * result / memory, stream)
             + self._torch_add_up(work, parts)
-            + self.torch_launch
+            + (self.torch_launch if tf32 else self.torch_tile)
         )
 
     def _torch_thin(self, work: Work) -> float:
