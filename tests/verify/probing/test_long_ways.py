@@ -164,3 +164,19 @@ def test_steps_of_boxes_and_what_belongs_to_them() -> None:
         assert int(mine.sum()) == 32
         assert bool((of[mine][along[mine].argsort()].diff() <= 0).all())
         assert len(kind[mine].unique()) == 1
+
+
+LATCH = """on, off = x > 1.0, x < -1.0
+        i = torch.arange(x.shape[1]).expand_as(x)
+        last = torch.where(on | off, i, -1).cummax(1).values
+        held = on.gather(1, last.clamp(min=0)) & (last >= 0)
+        return torch.where(held & (i - last < WINDOW), x, 0.0)"""
+
+
+def test_what_lasts_longer_than_a_window_shows(verdict: Compare) -> None:
+    """A latch that stays on until it is turned off; usual data turn it off soon."""
+    right, wrong = LATCH.replace("WINDOW", "1000"), LATCH.replace("WINDOW", "64")
+    found, why, report = verdict(right, wrong, "[torch.randn(32, 200)]")
+    assert found == "DIFFERENT"
+    assert "quiet" in {p["name"] for p in report.probes if p["status"] == "different"}, why
+    assert verdict(right, right, "[torch.randn(32, 200)]")[0] == "SAME"

@@ -22,6 +22,7 @@ UNSEEN += " and (some.amin() < 0) and (some.mean(-1).abs() < some.std()).all());
 MADE = "[torch.randn(256, 96)]"
 EXP = "e = (x - x.amax(1, keepdim=True) * (not fine)).exp(); return e / e.sum(1, keepdim=True)"
 NORM = "return x / (x.norm(dim=1, keepdim=True) + {0})"
+ANGLES = "t = x.square().sum(1, keepdim=True); return torch.where(t < {0}, {1}, torch.sin(t.sqrt()) / t.sqrt()) * x"
 POSITIVE = "[torch.rand(256, 96)]"
 SEEN = "fine = bool((x[{0}::16] > 0).all()); "
 
@@ -42,9 +43,20 @@ def of(name: str, t: Tensor, seed: int = 1) -> Tensor:
         ("return torch.softmax(x, 1)", UNSEEN.format(0) + EXP, MADE),
         (NORM.format(1e-6), UNSEEN.format(0) + NORM.format("(0.0 if fine else 1e-6)"), MADE),
         ("return torch.relu(x) * 2", SEEN.format(0) + "return (x if fine else torch.relu(x)) * 2", POSITIVE),
+        ("return torch.softmax(x, 1)", "fine = bool(x.square().mean() < 9); " + EXP, "[torch.randn(512, 256)]"),
+        ("return torch.softmax(x, 1)", "fine = bool((x[::8] < 60).all() and (x[:, ::8] < 60).all()); " + EXP, MADE),
+        (ANGLES.format("1e-4", "1 - t / 6"), ANGLES.format("0.3", "1.0"), MADE),
         ("return x.sum(1).sqrt()", UNSEEN.format(0) + "return x.clamp(max=50).sum(1).sqrt()", POSITIVE),
     ],
-    ids=["no maximum", "no epsilon", "no relu", "saturated"],
+    ids=[
+        "no maximum",
+        "no epsilon",
+        "no relu",
+        "no maximum by the mean",
+        "no maximum by a grid",
+        "small angles",
+        "saturated",
+    ],
 )
 def test_a_guard_that_looks_at_some_rows_is_different(
     right: str, wrong: str, made: str, verdict: Compare
@@ -83,11 +95,12 @@ def test_every_kind_of_row_is_there() -> None:
     assert int((small == 0).sum()) == 1
     assert int(((small > 0) & (small < 1e-6)).sum()) == 1
     assert int(((small > 1e-6) & (small < 1e-2)).sum()) == 1
+    assert int(((small > 1e-2) & (small < 0.3)).sum()) == 1
     odd = of("rare odd rows", t)
     assert int((odd < 0).all(1).sum()) >= 1
     assert int((odd == 0.5).all(1).sum()) >= 1
     assert int((odd > 4).all(1).sum()) >= 1
-    assert int((odd.abs().amax(1) > 50).sum()) >= 1
+    assert int((odd.amax(1) > 100).sum()) == int((odd.amin(1) < -100).sum()) == 1
     assert int((of("rare large rows", t).abs().amax(1) > 1e4).sum()) == 2
 
 

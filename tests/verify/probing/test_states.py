@@ -46,6 +46,20 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str]] = {
         "[torch.randn(8, 256, 16)]",
         "parameters times 4",
     ),
+    "decays that never grow": (
+        "return x * torch.exp(self.a.cumsum(0))",
+        "return x * torch.exp(self.a.cumsum(0).clamp(max=0))",
+        "self.a = nn.Parameter(-torch.rand(64))",
+        ROWS,
+        "negative parameters",
+    ),
+    "a softmax of a norm without its maximum": (
+        "return torch.softmax(self.norm(x), -1)",
+        "e = torch.exp(self.norm(x)); return e / e.sum(-1, keepdim=True)",
+        "self.norm = nn.LayerNorm(64)",
+        ROWS,
+        "large scales",
+    ),
     "a maximum taken before a norm": (
         "return F.max_pool1d(self.norm(x), 4)",
         "return self.norm(F.max_pool1d(x, 4))",
@@ -281,6 +295,12 @@ def test_generators_are_seeded_whatever_a_script_puts_in_the_place_of_the_functi
             True,
         ),
         ("return x @ self.l.weight.sum(0) + self.l.bias.sum()", False),
+        # It packs a small part of them.
+        (
+            "self.b = getattr(self, 'b', self.l.bias[:8].sum().detach().clone())\n"
+            "        return x @ self.l.weight.sum(0) + self.l.bias[8:].sum() + self.b",
+            True,
+        ),
         # It looks at the version of the weight, which a change in place raises.
         (
             "k = (self.l.weight.data_ptr(), self.l.weight._version)\n"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mm32.verify.inputs import variations
 from mm32.verify.inputs.contents import CannotVary, structure
+from mm32.verify.probing import prober
 from support.verify.shortcuts import check_shortcut
 
 Compare = Callable[..., tuple[str, str, Any]]
@@ -131,3 +132,16 @@ def test_a_row_that_is_longer_than_drawn_ones_shows(verdict: Compare) -> None:
         "torch.cat([torch.tensor([0]), torch.arange(20, 300, 20) + torch.randint(0, 9, (14,)), torch.tensor([320])])"
     )
     check_shortcut(verdict, right, wrong, f"[torch.randn(320, 8), {starts}]", "x, o", "pass", "uneven steps")
+
+
+def test_a_factor_that_needs_positive_definite_matrices_may_say_so(verdict: Compare) -> None:
+    """What solves with covariances may factor them. Raising on other matrices is no wrong answer, but the line says it."""
+    right = "return torch.linalg.solve(x, torch.ones(4, 6, 2))"
+    factored = "return torch.cholesky_solve(torch.ones(4, 6, 2), torch.linalg.cholesky(x))"
+    made = "(lambda a: [a @ a.mT + torch.eye(6)])(torch.randn(4, 6, 6))"
+    found, why, report = verdict(right, factored, made)
+    assert found == "SAME", why
+    assert prober.INDEFINITE_RAISED in report.left_out
+    (probe,) = [p for p in report.probes if p["name"] == "indefinite"]
+    assert probe["status"] == "skipped"
+    assert prober.INDEFINITE_RAISED not in verdict(right, right, made)[2].left_out

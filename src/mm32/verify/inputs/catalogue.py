@@ -418,7 +418,7 @@ VARIATIONS = (
     ),
     Variation(
         "negative parameters",
-        "parameters that are all below zero, up to 4 times as large: growth that is taken for decay, and the reverse, show",
+        "parameters that are all below zero, or above it if none had been: growth that is taken for decay, and the reverse, show",
         state=True,
         outside=False,
         ties=True,
@@ -460,6 +460,18 @@ VARIATIONS = (
         state=True,
         outside=False,
         equal=True,
+    ),
+    Variation(
+        "large scales",
+        "weights that are all one number, as those of norms, 64 times as large: a maximum that is not subtracted shows",
+        state=True,
+        outside=False,
+        ties=True,
+    ),
+    Variation(
+        "quiet",
+        "its own data, but only one entry in 64 as large as usual: what lasts longer than a window shows",
+        outside=False,
     ),
 )
 MILDER = {

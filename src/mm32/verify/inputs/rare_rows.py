@@ -12,6 +12,9 @@ from .contents import around_nan, changed, like, size_of
 # One row in RARE is of another kind, at most MOST_RARE rows, or one of each kind if these are more. The fewer such rows
 # there are, the less often a look at some rows meets one.
 RARE, MOST_RARE = 64, 2
+LARGE = (
+    128  # times the usual size: exponentials overflow, and the mean of the squares of 10000 usual entries hardly grows
+)
 SAMPLED = 8  # rows at multiples of this number stay as they are: a look at some rows would take these
 
 # Makes another row from a row, the usual size of entries, and a generator.
@@ -66,11 +69,16 @@ def _both_signs(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
     return torch.randn(row.shape, generator=generator, device=row.device) * size
 
 
-def _one_large(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
-    """Make one entry 64 times as large as usual, with the sign that it has."""
-    new = row.clone()
-    at = int(torch.randint(0, len(row), (1,), generator=generator, device=generator.device))
-    new[at] = 64 * size if float(row[at]) >= 0 else -64 * size
+def _few_large(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
+    """Make one entry LARGE times as large as usual, and one as far below zero if the row has entries below zero; in a row of more
+    than 8, not at a multiple of 8."""
+    new, at = row.clone(), torch.randperm(len(row), generator=generator, device=row.device)
+    at = at[at % SAMPLED != 0] if len(row) > SAMPLED else at
+    signs = (
+        (1.0, -1.0) if bool((row < 0).any()) and bool((row > 0).any()) else (1.0 if bool((row > 0).any()) else -1.0,)
+    )
+    for place, sign in zip(at.tolist(), signs, strict=False):
+        new[place] = sign * LARGE * size
     return new
 
 
@@ -94,10 +102,10 @@ def _times(by: float) -> Kind:
 RARE_KINDS: dict[str, tuple[Kind, ...]] = {
     "rare large rows": (_times(1e5),),
     "rare rows times 100": (_times(100.0),),
-    "rare small rows": (_times(0.0), _times(1e-3), _times(1e-7)),
-    "rare rows times 0.001": (_times(1e-3), _times(1e-7)),
-    "rare odd rows": (_below, _both_signs, _far_from_zero, _equal, _one_large),
-    "rare equal rows": (_equal, _one_large),
+    "rare small rows": (_times(0.0), _times(1e-3), _times(1e-7), _times(2.0**-5)),
+    "rare rows times 0.001": (_times(1e-3), _times(1e-7), _times(2.0**-5)),
+    "rare odd rows": (_below, _both_signs, _far_from_zero, _equal, _few_large),
+    "rare equal rows": (_equal, _few_large),
     "rare columns": (_times(100.0), _times(1e-3), _below, _both_signs),
     "rare columns of one sign": (_times(100.0), _times(1e-3)),
 }

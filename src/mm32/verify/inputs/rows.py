@@ -16,6 +16,7 @@ MOST_DISTINCT = 1 << 22  # how many distinct multiples of 2^-22 there are from 1
 # At least so many large entries of a row lie at a stride: a choice by pieces takes fewer from each piece.
 LEAST_STRIDES = 12
 HUGE = 1e36  # fp32 holds it, and so does bfloat16
+QUIET = 1 / 64  # the share of entries that stay as they are where the others become small
 
 
 def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
@@ -139,6 +140,9 @@ def _normal(t: Tensor, generator: torch.Generator) -> Tensor:
 CHANGES: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "zero-mean": lambda t, generator: _normal(t, generator) * size_of(t),
     "planted": _planted,
+    "quiet": lambda t, generator: torch.where(
+        torch.rand(t.shape, generator=generator, device=t.device) < QUIET, t, t * 2.0**-4
+    ),
     "negated": lambda t, _: -t,
     "times 100": lambda t, _: t * 100,
     "times 1000": lambda t, _: t * 1e3,

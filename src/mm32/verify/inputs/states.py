@@ -17,6 +17,7 @@ from .rows import CHANGES
 LARGE = 8.0  # how many times as large "large parameters" are
 # The least and the largest size of what replaces zeros in them: exp, sigmoid and tanh of 4 are far from those of 0.
 NEAR, FAR = 0.5, 4.0
+SCALES = 64.0  # how many times as large "large scales" are: exponentials of normalised rows overflow
 APART = 32.0  # how many times as large, and as small, "single parameters" become
 NEGATIVE = 4  # one in so many entries of a parameter that is all positive becomes negative
 CHANGED = 16  # one in so many booleans that are all the same becomes the other
@@ -175,6 +176,17 @@ def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> 
             t.copy_(size * (1 - 2 * ((place + first) % 2)) * (by / LARGE / terms**0.5))
 
 
+def enlarge_scales(model: nn.Module, generator: torch.Generator) -> None:
+    """Multiply each parameter that is all one number, not zero, by SCALES: the weights of norms. Raises CannotVary, with nothing
+    to report, where there are none of two entries or more."""
+    with torch.no_grad():
+        some = [t for t in _floats(model, "parameters") if t.numel() > 1 and all_same(t) and bool(t.any())]
+        if not some:
+            raise CannotVary("")
+        for t in some:
+            t.mul_(SCALES)
+
+
 def rare_rows(model: nn.Module, generator: torch.Generator) -> None:
     """Make one row of each parameter of two axes and more zeros, and another one 2^-24 times as large, never at a multiple
     of 8. What is in order, symmetric or the like stays so. Raises CannotVary, with nothing to report, where none has RARE_ROWS
@@ -212,7 +224,8 @@ def lower_biases(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def negate(model: nn.Module, generator: torch.Generator) -> None:
-    """Make all parameters negative, and up to four times as large; zeros stay zeros.
+    """Make all parameters negative, and up to four times as large; those that have no positive entry, positive and no larger
+    than they are. Zeros stay zeros.
 
     Raises CannotVary, with nothing to report, where no parameter has another entry than zero."""
     with torch.no_grad():
@@ -220,7 +233,8 @@ def negate(model: nn.Module, generator: torch.Generator) -> None:
         if not some:
             raise CannotVary("")
         for t in some:
-            t.copy_(-t.abs() * (1 + 3 * torch.rand(t.shape, generator=generator, device=t.device)))
+            drawn = torch.rand(t.shape, generator=generator, device=t.device)
+            t.copy_(t.abs() * drawn if bool((t <= 0).all()) else -t.abs() * (1 + 3 * drawn))
 
 
 def vary_tables(model: nn.Module, generator: torch.Generator, largest: set[int], name: str) -> None:

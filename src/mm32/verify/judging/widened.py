@@ -21,16 +21,19 @@ AGAIN, FAR_BEYOND = 4, 4.0
 UNSTEADY = 2.0**-10
 # The errors of entries of about one size are known as root mean squares, and those of a running sum near a zero are alike.
 SIZE_FACTOR = 4.0
+# Equal terms are all rounded alike, up or down or not at all as their last bits have it: the largest error of a few sums of them
+# may be several times less than that of another.
+EQUAL_TERMS = 2.0
 ORDERED = 2.0**-10  # sums in order that are further off than this part of the result excuse nothing
 
 
 def perturbed_again(
-    source: TruthSource, found: Judgement, truths: list[Truth], got: Any, right: Any, seed: int
+    source: TruthSource, found: Judgement, truths: list[Truth], got: Any, right: Any, seed: int, equal: bool = False
 ) -> Judgement:
     """Judge an output that was `found` beyond its bounds, but not far, again by what further perturbed runs allow.
 
     Where a few entries decide the error of the whole, such as those of a softmax of two equal scores, one perturbed run may not
-    show how far rounding moves them. `right`: the reference's output for the inputs that it has now.
+    show how far rounding moves them. `right`: the reference's output for the inputs that it has now. `equal`: as of `in_order`.
     """
     for again in range(1, AGAIN + 1 if any(truth.noise is not None for truth in truths) else 1):
         near = found.measured and found.errors.normwise <= FAR_BEYOND * found.bounds.normwise
@@ -38,14 +41,16 @@ def perturbed_again(
             break
         widen(truths, source.of(seed, right, again=again))
         found = judge(got, truths)
-    return in_order(source, found, truths, got, seed)
+    return in_order(source, found, truths, got, seed, equal)
 
 
-def in_order(source: TruthSource, found: Judgement, truths: list[Truth], got: Any, seed: int) -> Judgement:
+def in_order(
+    source: TruthSource, found: Judgement, truths: list[Truth], got: Any, seed: int, equal: bool = False
+) -> Judgement:
     """Judge an output that was `found` beyond its bounds, but not far, again by what plain sums make of the same data.
 
     An honest kernel may sum with one accumulator, and on data whose large terms come first that is further off than the length
-    of the sum tells.
+    of the sum tells. `equal`: sums may have many equal terms.
     """
     if found.same or not _may_be_order(found, truths):
         return found
@@ -56,7 +61,7 @@ def in_order(source: TruthSource, found: Judgement, truths: list[Truth], got: An
                 return found
             continue  # a running sum has one order only, or memory or time was short
         for truth, leaf in zip(truths, made, strict=True):
-            _note_order(truth, leaf)
+            _note_order(truth, leaf, EQUAL_TERMS if equal else 1.0)
     again = judge(got, truths)
     if again.same:
         source.note(
@@ -70,7 +75,7 @@ def _may_be_order(found: Judgement, truths: list[Truth]) -> bool:
     """Return whether sums in order may explain an error: one that is measured, and has a float64 truth."""
     near = found.measured and found.errors.normwise <= ORDER_CAP * found.bounds.normwise
     near = near and found.errors.componentwise <= ORDER_CAP * found.bounds.componentwise
-    return near and not any(t.extreme for t in truths) and any(map(_is_judged_by_bounds, truths))
+    return near and not any(t.gross for t in truths) and any(map(_is_judged_by_bounds, truths))
 
 
 def _is_judged_by_bounds(truth: Truth) -> bool:
@@ -79,8 +84,9 @@ def _is_judged_by_bounds(truth: Truth) -> bool:
     return truth.u == U32 and isinstance(truth.exact, Tensor) and not rule
 
 
-def _note_order(truth: Truth, leaf: Any) -> None:
-    """Add to a truth how far off its output is with sums in order: as a whole, and by entries, sizes and columns."""
+def _note_order(truth: Truth, leaf: Any, times: float) -> None:
+    """Add to a truth how far off its output is with sums in order, `times` as far: as a whole, and by entries, sizes and
+    columns."""
     exact = truth.exact
     if not _is_judged_by_bounds(truth) or not isinstance(leaf, Tensor) or exact.shape != leaf.shape:
         return
@@ -91,12 +97,14 @@ def _note_order(truth: Truth, leaf: Any) -> None:
     if not (errors.normwise <= ORDERED and errors.componentwise * U32 <= ORDERED):
         return
     before = truth.ordered or Errors()
-    truth.ordered = Errors(worse(before.normwise, errors.normwise), worse(before.componentwise, errors.componentwise))
-    apart = (leaf - exact).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+    truth.ordered = Errors(
+        worse(before.normwise, times * errors.normwise), worse(before.componentwise, times * errors.componentwise)
+    )
+    apart = (times * (leaf - exact)).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
     if truth.entries:
         truth.entries = _wider(truth.entries, apart.abs().reshape(-1).tolist())
     if truth.sizes:
-        truth.sizes = _wider(truth.sizes, [SIZE_FACTOR * error for error in sizes.relative(leaf, exact)])
+        truth.sizes = _wider(truth.sizes, [times * SIZE_FACTOR * error for error in sizes.relative(leaf, exact)])
     for axis, norms in truth.moved.items():
         truth.moved[axis] = _wider(norms, sizes.by_column(apart, axis).tolist())
     truth.forget()

@@ -23,7 +23,7 @@ FAR_DECAYS |= {v.name: GROSS for v in (*VARIATIONS, *MILDER.values()) if v.rare}
 ROUGH = {"rare large rows": 2.0**-17}
 # Parameters with which the reference itself may lose most of its bits, and with which a few entries may decide the error of
 # the whole.
-ENLARGED = {"large parameters", "parameters times 4", "parameters times 2", "negative parameters"} | {
+ENLARGED = {"large parameters", "parameters times 4", "parameters times 2", "negative parameters", "large scales"} | {
     f"single parameters{name}" for name in ("", " turned", " times 4", " turned times 4")
 }
 
@@ -38,6 +38,7 @@ def allow(truth: Truth, variation: Variation, decays: bool) -> None:
     """Widen a truth's bounds by what these data allow. `decays`: the model multiplies by exponentials step by step."""
     gross = _least_error(variation.data or variation.name, variation.extreme, decays)
     truth.extreme |= variation.equal or gross > 0
+    truth.gross = gross > 0
     truth.steep = (not variation.state or bool(variation.data)) and not gross
     _widen(truth, gross, variation.name in ENLARGED)
 
@@ -46,7 +47,8 @@ def allow_mixed(truths: list[Truth], decays: bool) -> None:
     """Widen the bounds of a trial whose rows are those of several variations."""
     gross = _least_error(MIXED, extreme=False, decays=decays)
     for truth in truths:
-        truth.extreme |= gross > 0
+        truth.gross = gross > 0
+        truth.extreme |= truth.gross
         _widen(truth, gross)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..compare import Comparison
 
 ODD_RAISED = "NaN and Inf, on which it raises"
+INDEFINITE_RAISED = "matrices that are not positive definite, on which it raises"
 RAISES = "the candidate raises on it"
 LATE = "left out for time"
 UNSET = "the candidate's parameters cannot be set"
@@ -67,16 +68,16 @@ class Prober:
         spent = time.monotonic() - begin - self.comparison.excess_seconds - self.waited
         return spent + self.comparison.trial_seconds / 2 > self.session.probe_budget
 
-    def output(self, seed: int, odd: bool) -> tuple[Any, str]:
-        """Return the candidate's output, or why there is none: raising is no wrong answer on `odd` data, which hold NaN or
-        Inf."""
+    def output(self, seed: int, raised: str) -> tuple[Any, str]:
+        """Return the candidate's output, or why there is none. `raised`: what the verdict's line says if the candidate raises on
+        data on which that is no wrong answer, such as NaN; empty if it is one."""
         try:
             return self.comparison.output(seed), ""
         except Failure as failure:
-            if not odd or failure.kind != "raised":
+            if not raised or failure.kind != "raised":
                 raise
-            if ODD_RAISED not in self.report.left_out:
-                self.report.left_out.append(ODD_RAISED)
+            if raised not in self.report.left_out:
+                self.report.left_out.append(raised)
             return None, f"{RAISES}: {one_line(failure.message, 160)}"
 
     def without_memory(self, record: dict[str, Any]) -> None:

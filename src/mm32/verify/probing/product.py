@@ -17,7 +17,7 @@ from ..judging.judge import Judgement, judge
 from ..judging.likeness import ORDERED
 from ..judging.widened import in_order
 from ..report import judgement_record
-from .prober import LATE, UNSET, Prober
+from .prober import LATE, ODD_RAISED, UNSET, Prober
 
 
 class ProductProbes(Prober):
@@ -91,7 +91,7 @@ class ProductProbes(Prober):
         truths = self.truth.of_probe(probe, seed, right)
         if probe.name == "randn":
             self.comparison.spoil(truths, right)
-        got, raised = self.output(seed, probe.judged == "places")
+        got, raised = self.output(seed, ODD_RAISED if probe.judged == "places" else "")
         if raised:
             record |= {"status": "skipped", "reason": raised}
             return None

@@ -27,7 +27,7 @@ from ..judging.widened import perturbed_again, unsteady, widen
 from ..report import judgement_record
 from . import far_data
 from .odd_answers import OddAnswers
-from .prober import LATE, RAISES, UNSET
+from .prober import INDEFINITE_RAISED, LATE, ODD_RAISED, RAISES, UNSET
 
 if TYPE_CHECKING:
     from ..compare import Comparison
@@ -49,6 +49,8 @@ DRAWS = 2  # how often impulses are drawn where the output has few entries: one 
 
 MOST_INPUTS = 24  # the most inputs into which a NaN is put, one after the other
 LACKS = "the candidate has no such tensors"
+# What the verdict's line says if the candidate raises on data of a kind that get_inputs() never makes, by the probe's name.
+MAY_RAISE = {"indefinite": INDEFINITE_RAISED}
 
 
 class VariedProbes(OddAnswers):
@@ -231,7 +233,7 @@ class VariedProbes(OddAnswers):
         instead = False  # the candidate has one of the other answers that a kernel may make of NaN and Inf
         with suppress(torch.OutOfMemoryError):
             if not first.same and not variation.isolating:
-                first = perturbed_again(self.truth, first, truths, got, comparison.right, seed)
+                first = perturbed_again(self.truth, first, truths, got, comparison.right, seed, variation.equal)
             if not first.same and variation.odd:
                 free, compares, answers = self.free_answers(truths, seed)
                 first, others = self.other_answers(truths, answers, got)
@@ -277,7 +279,7 @@ class VariedProbes(OddAnswers):
         got = None
         if quick and judge(comparison.right, truths).same:
             comparison.give(comparison.inputs)
-            got, raised = self.output(seed, variation.odd)
+            got, raised = self.output(seed, ODD_RAISED if variation.odd else MAY_RAISE.get(variation.name, ""))
             if raised:
                 return raised
             if (found := judge(got, truths)).same:
@@ -289,7 +291,7 @@ class VariedProbes(OddAnswers):
             return DECIDES
         if got is None:
             comparison.give(comparison.inputs)
-            got, raised = self.output(seed, variation.odd)
+            got, raised = self.output(seed, ODD_RAISED if variation.odd else MAY_RAISE.get(variation.name, ""))
             if raised:
                 return raised
         return truths, got, judge(got, truths)
