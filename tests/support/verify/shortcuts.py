@@ -25,10 +25,10 @@ def script(name: str, forward: str, inputs: str, init: str = "pass", arguments: 
 
 @pytest.fixture
 def verdict(tmp_path: Path) -> Callable[..., tuple[str, str, Any]]:
-    def go(right: str, other: str, inputs: str = ROWS, **more: str) -> tuple[str, str, Any]:
+    def go(right: str, other: str, inputs: str = ROWS, seed: int = 1, **more: str) -> tuple[str, str, Any]:
         (tmp_path / "reference.py").write_text(script("Model", right, inputs, **more))
         (tmp_path / "candidate.py").write_text(script("ModelNew", other, inputs, **more))
-        return in_process.compare(tmp_path / "reference.py", tmp_path / "candidate.py")
+        return in_process.compare(tmp_path / "reference.py", tmp_path / "candidate.py", seed=seed)
 
     return go
 

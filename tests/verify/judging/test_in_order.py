@@ -13,6 +13,7 @@ from torch import Tensor
 from mm32.verify.judging import exact, widened
 from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.in_order import STARTS, WAYS, InOrder
+from mm32.verify.judging.judge import judge
 from mm32.verify.reference import runner
 
 Compare = Callable[..., tuple[str, str, Any]]
@@ -188,3 +189,34 @@ def test_parts_are_judged_by_the_usual_bound() -> None:
     truth.forget()
     assert truth.own()[1].normwise == 16 * usual
     assert truth.usual_bound() == usual
+
+
+class Source:
+    """Stands in for the source of truths: sums in order of any of WAYS are off by 3e-6."""
+
+    def __init__(self, x: Tensor):
+        self.x, self.notes = x, []
+
+    def in_order(self, seed: int, way: int) -> list[Any]:
+        return [self.x * (1 + 3e-6)]
+
+    def note(self, note: str) -> None:
+        self.notes.append(note)
+
+
+@pytest.mark.parametrize(("equal", "gross", "off", "same"), [
+    (False, False, 5e-6, True),
+    (False, False, 9e-6, False),
+    (True, False, 9e-6, True),  # terms that are equal are rounded alike
+    (True, True, 9e-6, False),
+])  # fmt: skip
+def test_sums_of_equal_terms_may_be_farther_off(equal: bool, gross: bool, off: float, same: bool) -> None:
+    exact = torch.rand(1, dtype=torch.float64) + 1
+    truth = Truth("output", exact.float(), exact, k=1024)
+    truth.extreme, truth.gross = equal, gross
+    got = (exact * (1 + off)).float()
+    found = judge(got, [truth])
+    assert not found.same
+    source = Source(exact)
+    again = widened.in_order(source, found, [truth], got, 1, equal)  # type: ignore[arg-type]
+    assert (again.same, bool(source.notes)) == (same, same)

@@ -102,6 +102,15 @@ def test_a_tail_that_is_a_fifth_off_is_different(verdict: Compare) -> None:
     assert got == "SAME", reason
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_power_of_two_of_a_large_number_is_the_same(verdict: Compare, seed: int) -> None:
+    """fp32 rounds x log2(e), and of an output of one number one perturbed run may show little."""
+    right, other = "return x + torch.exp(x)", "return x + torch.exp2(x * 1.4426950408889634)"
+    got, reason, _ = verdict(right, other, "[torch.rand(1)]", seed=seed)
+    assert got == "SAME", reason
+    assert verdict(right, "return x + torch.exp(x) * 1.00001", "[torch.rand(1)]", seed=seed)[0] == "DIFFERENT"
+
+
 def test_a_small_column_of_few_rows_is_judged_by_itself(verdict: Compare) -> None:
     right = "return torch.stack([(x * x).sum(-1), 30 * x.abs().sum(-1), x.var(-1)], 1)"
     got, reason, _ = verdict(right, right.replace("x.var(-1)", "x.var(-1) * 1.0003"), "[torch.randn(24, 1024)]")

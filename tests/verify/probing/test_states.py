@@ -53,6 +53,13 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str]] = {
         ROWS,
         "negative parameters",
     ),
+    "decays that are taken for negative": (
+        "return x * torch.exp(self.a)",
+        "return x * torch.exp(-self.a.abs())",
+        "self.a = nn.Parameter(-torch.rand(64))",
+        ROWS,
+        "parameters",
+    ),
     "a softmax of a norm without its maximum": (
         "return torch.softmax(self.norm(x), -1)",
         "e = torch.exp(self.norm(x)); return e / e.sum(-1, keepdim=True)",

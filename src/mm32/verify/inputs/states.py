@@ -19,7 +19,7 @@ LARGE = 8.0  # how many times as large "large parameters" are
 NEAR, FAR = 0.5, 4.0
 SCALES = 64.0  # how many times as large "large scales" are: exponentials of normalised rows overflow
 APART = 32.0  # how many times as large, and as small, "single parameters" become
-NEGATIVE = 4  # one in so many entries of a parameter that is all positive becomes negative
+NEGATIVE = 4  # one in so many entries of a parameter that is all of one sign gets the other one
 CHANGED = 16  # one in so many booleans that are all the same becomes the other
 FEWER = 4  # one in so many integers that are all the same becomes another
 SMALL = 3  # the largest number that an integer 0 becomes
@@ -51,10 +51,10 @@ def _floats(model: nn.Module, kinds: str = "both") -> list[Tensor]:
 def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) -> list[str]:
     """Change every parameter and buffer of floating point, so that none is all ones or zeros.
 
-    What is positive stays so, except with `signs` for some entries of parameters that are all positive: the weights of a
-    norm may be negative, a running variance may not. With `signs`, a parameter's zeros beside other numbers become numbers
-    too. What is in order, symmetric, triangular, or has rows that add up to one stays so, as the edges of buckets have to:
-    these tensors are returned, in words.
+    What is positive stays so, and what is negative, except with `signs` for some entries of parameters that are all of one
+    sign: the weights of a norm may be negative, a running variance may not. With `signs`, a parameter's zeros beside other
+    numbers become numbers too. What is in order, symmetric, triangular, or has rows that add up to one stays so, as the edges
+    of buckets have to: these tensors are returned, in words.
     """
     kept = []
     with torch.no_grad():
@@ -90,8 +90,8 @@ def _picks(t: Tensor) -> bool:
 
 
 def _turn(t: Tensor, generator: torch.Generator) -> None:
-    """Give zeros beside other numbers the size of these, with either sign; where all entries are positive, negate some."""
-    positive, zero = bool((t > 0).all()), t == 0
+    """Give zeros beside other numbers the size of these, with either sign; where all entries have one sign, negate some."""
+    one_sign, zero = bool((t > 0).all()) or bool((t < 0).all()), t == 0
     if bool(zero.any()):
         size = float(torch.linalg.vector_norm(t, dtype=torch.float64)) / int((~zero).sum()) ** 0.5
         drawn = torch.rand(t.shape, generator=generator, device=t.device)
@@ -99,7 +99,7 @@ def _turn(t: Tensor, generator: torch.Generator) -> None:
             drawn < 0.5, -0.5 - drawn, drawn
         )  # from half of it to all of it, or below zero likewise
         t.copy_(torch.where(zero, values.to(t.dtype), t))
-    elif positive and t.numel() >= NEGATIVE:
+    elif one_sign and t.numel() >= NEGATIVE:
         t.mul_(1 - 2 * _some(t, NEGATIVE, generator).to(t.dtype))
 
 

@@ -84,7 +84,8 @@ class Truth:
 
     What data it is of, and how it is judged:
     - `extreme`: data on which honest arithmetic of 22 bits loses small entries beside large ones, or on which the reference may
-      be exact by chance. `gross`: of these, data on which only gross errors are judged. `steep`: a probe's data, of which rounding may decide much. `by_row`: rows are judged by themselves too.
+      be exact by chance. `gross`: of these, data on which only gross errors are judged. `steep`: a probe's data, of which
+      rounding may decide much. `by_row`: rows are judged by themselves too.
     - `columns`: by axis, the norm of each column, and `own_sizes`: the reference's errors by size, once these are known.
     - Two other rules may replace the bounds. With `bitwise`, every value must equal the reference's. With `relative`,
       |C - reference| <= relative * max(|reference|, floor) must hold for every entry.

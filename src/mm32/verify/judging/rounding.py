@@ -54,6 +54,8 @@ PRODUCTS = {
 SCALINGS = {"mul", "div"}
 # If one operand of these is a Python number, results that are exact in fp32 are not perturbed.
 WITH_NUMBERS = {"mul", "div", "add", "sub", "rsub"}
+# An honest kernel takes the power of two of x log2(e), which fp32 rounds: its result is off by |x| u.
+POWERS = {"exp", "exp2", "expm1"}
 SCANS = {"cumsum", "cumprod", "logcumsumexp"}
 # Operators that return places of sorted entries; torch does not define in which order equal entries come.
 UNORDERED = {"sort", "topk", "kthvalue", "median", "nanmedian"}
@@ -286,6 +288,8 @@ class Rounding(Mode):
             out = func(*_mapped(lambda t: self._noisy(t, of_sum), tuple(args)), **kwargs)
             if name in OF_DIFFERENCES:
                 out = out.masked_fill_(exact == 0, 0)
+        elif name in POWERS and not mutable:
+            out = func(*_mapped(lambda t: self._noisy(t, self.sum_u), tuple(args)), **kwargs)
         self._note(length)
         size = max(self.u, self.sum_u * math.sqrt(min(length, LONGEST_SUM)) if length > 1 else 0.0)
         if mutable:
