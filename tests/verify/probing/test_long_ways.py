@@ -180,23 +180,3 @@ def test_what_lasts_longer_than_a_window_shows(verdict: Compare) -> None:
     assert found == "DIFFERENT"
     assert "quiet" in {p["name"] for p in report.probes if p["status"] == "different"}, why
     assert verdict(right, right, "[torch.randn(32, 200)]")[0] == "SAME"
-
-
-def test_the_nearest_that_is_another_point_shows(verdict: Compare) -> None:
-    """A point may have a copy, at no distance, which a search that drops the nearest may keep or drop."""
-    apart = "d = (x[:, None] - x).square().sum(-1)"
-    right = apart + "; d.fill_diagonal_(torch.inf); return y[d.topk(3, largest=False).indices].sum(1)"
-    wrong = apart + "; return y[d.topk(4, largest=False).indices[:, 1:]].sum(1)"
-    made = "[torch.randn(200, 3), torch.randn(200)]"
-    found, why, report = verdict(right, wrong, made, arguments="x, y")
-    assert found == "DIFFERENT"
-    assert "repeated rows" in {p["name"] for p in report.probes if p["status"] == "different"}, why
-    assert verdict(right, right, made, arguments="x, y")[0] == "SAME"
-
-
-def test_rows_and_columns_are_repeated() -> None:
-    (made,) = fill("repeated rows", [torch.randn(64, 32)], torch.Generator().manual_seed(1))
-    assert len(made.unique(dim=0)) == 60
-    assert len(made.unique(dim=1).mT) == 30
-    with pytest.raises(CannotVary):
-        fill("repeated rows", [torch.randn(64)], torch.Generator().manual_seed(1))

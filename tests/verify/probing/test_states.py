@@ -321,3 +321,22 @@ def test_parameters_that_are_looked_at_once_are_named(verdict: Compare, wrong: s
     got, reason, report = verdict("return self.l(x).sum(1)", wrong, ROWS, init="self.l = nn.Linear(64, 64)")
     assert got == "SAME", reason
     assert (later_parameters.SAYS in report.left_out) == named
+
+
+def test_where_rounding_alone_makes_the_reference_raise_nothing_is_said(verdict: Compare) -> None:
+    """With less noise than fp32 has bits, a kernel matrix is not positive definite in some roundings of it."""
+    kernel = (
+        "k = torch.exp(-0.05 * (x[:, None] - x).square().sum(-1)) + torch.exp(self.s) * torch.eye(96)\n"
+        "        l = torch.linalg.cholesky(k)\n        return "
+    )
+    right = kernel + "k @ torch.cholesky_solve(y[:, None], l)"
+    other = (
+        kernel
+        + "k @ torch.linalg.solve_triangular(l.mT, torch.linalg.solve_triangular(l, y[:, None], upper=False), upper=True)"
+    )
+    init = "self.s = nn.Parameter(torch.tensor(-0.5))"
+    got, reason, report = verdict(
+        right, other, "[torch.randn(96, 3), torch.randn(96)]", init=init, arguments="x, y", seed=2
+    )
+    assert got == "SAME", reason
+    assert "single parameters times 4" in {p["name"] for p in report.probes}, "a milder probe takes its place"

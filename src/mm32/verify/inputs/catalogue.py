@@ -469,12 +469,6 @@ VARIATIONS = (
         ties=True,
     ),
     Variation(
-        "repeated rows",
-        "its own data, but for a few rows that are copies of others: the nearest that is taken for the row itself shows",
-        outside=False,
-        ties=True,
-    ),
-    Variation(
         "quiet",
         "its own data, but only one entry in 64 as large as usual: what lasts longer than a window shows",
         outside=False,

@@ -16,7 +16,6 @@ MOST_DISTINCT = 1 << 22  # how many distinct multiples of 2^-22 there are from 1
 # At least so many large entries of a row lie at a stride: a choice by pieces takes fewer from each piece.
 LEAST_STRIDES = 12
 HUGE = 1e36  # fp32 holds it, and so does bfloat16
-REPEATED, LEAST_REPEATED = 16, 4
 QUIET = 1 / 64  # the share of entries that stay as they are where the others become small
 
 
@@ -26,24 +25,6 @@ def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
     # 27 u off.
     steps.view(-1)[:1].clamp_(max=0)
     return torch.randn(t.shape, generator=generator, device=t.device) * size_of(t) * torch.exp2(steps.float())
-
-
-def can_repeat(t: Tensor) -> bool:
-    """Whether a tensor has LEAST_REPEATED rows and more."""
-    return t.dim() > 1 and t.numel() >= LEAST_REPEATED * t.shape[-1]
-
-
-def _repeated(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Make one row in REPEATED, at least one, an exact copy of another one, and one column likewise, if there are rows enough."""
-    if not can_repeat(t):
-        return t
-    new = t.reshape(-1, t.shape[-1]).clone()
-    for lines in (new, new.mT):
-        if len(lines) >= LEAST_REPEATED:
-            places = torch.randperm(len(lines), generator=generator, device=t.device)
-            some = max(1, len(lines) // REPEATED)
-            lines[places[:some]] = lines[places[-some:]]
-    return new.view(t.shape)
 
 
 def _tiny_rows(t: Tensor, generator: torch.Generator) -> Tensor:
@@ -162,7 +143,6 @@ CHANGES: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "quiet": lambda t, generator: torch.where(
         torch.rand(t.shape, generator=generator, device=t.device) < QUIET, t, t * 2.0**-4
     ),
-    "repeated rows": _repeated,
     "negated": lambda t, _: -t,
     "times 100": lambda t, _: t * 100,
     "times 1000": lambda t, _: t * 1e3,

@@ -34,7 +34,7 @@ from .contents import (
     structure,
 )
 from .rare_rows import RARE_KINDS, with_rare_lines
-from .rows import CHANGES, can_repeat, kinds_of_rows
+from .rows import CHANGES, kinds_of_rows
 
 SPREAD = 4.0  # the spread of the logarithm of a product of numbers near 1
 KINDS, PEAKED = 5, 8.0  # kinds of rows that add up to one; how many times as large the scores of peaked ones are
@@ -78,8 +78,6 @@ def _filled(
         raise CannotVary("" if name in OTHERS else "no input holds data that may be changed")
     if odd:
         return _with_odd_values(name, values, chosen, generator, single)
-    if name == "repeated rows" and not any(can_repeat(values[i]) for i in chosen):  # type: ignore[arg-type]
-        raise CannotVary("")
     out, change = list(values), CHANGES[name]
     for i in chosen:
         t = values[i]

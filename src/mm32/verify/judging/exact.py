@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from ..exchange.wire import anew, leaves
 from .bounds import ROUNDOFF, Truth, without
-from .draws import Recorder, Replayer
+from .draws import CannotReplay, Recorder, Replayer
 from .few_terms import FewTerms
 from .in_order import InOrder, TooLong
 from .rounding import Rounding
@@ -62,6 +62,11 @@ class Exact:
     state: dict[str, float] = field(default_factory=dict)
     unordered: bool = False
     loose: list[Tensor | None] = field(default_factory=list)
+
+
+class RoundingRaises(RuntimeError):
+    """A model runs in float64, but raises once its operators are perturbed as rounding does: a matrix is no longer positive
+    definite, say."""
 
 
 def hidden_modules(model: nn.Module) -> list[nn.Module]:
@@ -208,7 +213,12 @@ def _run(
             else:
                 mode = Rounding(u, seed + number, device=device)
             mode.ties = counting.ties if u == coarsest_of_all else None
-            moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
+            try:
+                moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
+            except (torch.OutOfMemoryError, CannotReplay):
+                raise
+            except Exception as error:
+                raise RoundingRaises(f"{type(error).__name__}: {error}") from error
             if u == coarsest_of_all:
                 perturbed.state(left, twin.state())
             if mode.ties is not None and mode.ties.near and not exact.loose:

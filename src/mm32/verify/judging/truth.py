@@ -16,6 +16,7 @@ from ..inputs.probes import FEW, SMOOTH, Probe
 from ..processes.channel import Failure
 from ..processes.process import WorkerProcess
 from .bounds import LONGEST_SUM, ROUNDOFF, Errors, Truth
+from .exact import RoundingRaises
 
 # The least componentwise noise on data whose sums have few terms. Three times that are allowed; Winograd's tiles of 2 x 2 came
 # to 18.
@@ -41,6 +42,7 @@ class TruthSource:
         self.working = 0.0  # the coarsest unit roundoff that the reference computes in
         self.working_of: list[float] = []  # the same on the way to each of its outputs
         self.picks: list[bool] = []  # whether a place that is picked among entries is on the way to each of its outputs
+        self.raises = False  # whether rounding alone makes the reference raise, by the last truth that was asked for
         self.state: dict[str, float] = {}  # norms by which rounding moves the buffers that the last call changed
 
     @property
@@ -109,14 +111,16 @@ class TruthSource:
 
     def _in_float64(self, seed: int, right: Any, few: bool, noise: bool, again: int) -> dict[str, Any]:
         """Return the float64 result and what its run showed; empty, with a note, if there is no result that can be compared."""
+        self.raises = False
         try:
             reply = self.reference.ask("truth", seed=seed, few=few, noise=noise, again=again)
         except Failure as failure:
             if failure.kind != "raised":
                 raise
+            self.raises = failure.message.startswith(RoundingRaises.__name__)
+            why = "rounding alone makes it raise in double" if self.raises else "the reference does not run in double"
             self.note(
-                f"no float64 truth (the reference does not run in double: {failure.message[:120]}): "
-                "its own result stands in, with bounds twice as wide"
+                f"no float64 truth ({why}: {failure.message[:120]}): its own result stands in, with bounds twice as wide"
             )
             return {}
         exact = [leaf for _, leaf in leaves(reply.value["exact"])]

@@ -287,7 +287,7 @@ class VariedProbes(OddAnswers):
         if quick:
             self.perturbed += 1
             truths = self._truths(variation, seed, comparison.right, {})
-        if comparison.own_error(truths):
+        if self.truth.raises or comparison.own_error(truths):
             return DECIDES
         if got is None:
             comparison.give(comparison.inputs)
