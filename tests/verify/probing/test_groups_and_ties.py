@@ -255,4 +255,5 @@ def test_what_matrices_of_one_structure_have_in_common_beyond_it_is_named() -> N
     assert said(lambda: torch.rand(6, 8, 8).triu(1) + unit) == [
         "input 0 other than triangular with 8 of 64 entries always the same"
     ]
+    assert said(lambda: torch.zeros(6, 8, 8)) == ["input 0 other than all zeros"]
     assert said(lambda: torch.rand(6, 8, 8)) == []

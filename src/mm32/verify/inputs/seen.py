@@ -121,6 +121,8 @@ class Seen:
             half = torch.ones_like(same)
             same = same & (half.triu() if bool(one.triu(1).any()) else half.tril())
         count = int(same.sum())
+        if count == one.numel() and not bool(one.any()):
+            return "all zeros"
         return f"{of} with {count} of {same.numel()} entries always the same" if 0 < count < one.numel() else of
 
     def forget(self) -> None:
