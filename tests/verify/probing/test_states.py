@@ -60,6 +60,14 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str]] = {
         ROWS,
         "parameters",
     ),
+    "a limit moved before a scale": (
+        "return (self.norm(x)).clamp(-2, 2)",
+        "w, b = self.norm.weight, self.norm.bias; s = w.sign(); y = F.layer_norm(x, (64,))\n"
+        "        return torch.maximum(torch.minimum(y * s, (2 - b * 1) / w.abs()), (-2 - b) / w.abs()) * w.abs() + b",
+        "self.norm = nn.LayerNorm(64)",
+        ROWS,
+        "rare entries of parameters",
+    ),
     "a softmax of a norm without its maximum": (
         "return torch.softmax(self.norm(x), -1)",
         "e = torch.exp(self.norm(x)); return e / e.sum(-1, keepdim=True)",

@@ -469,6 +469,13 @@ VARIATIONS = (
         ties=True,
     ),
     Variation(
+        "rare entries of parameters",
+        "of weights and biases that are all one number, one that is 0 and one that is large: what divides by a weight shows",
+        state=True,
+        outside=False,
+        ties=True,
+    ),
+    Variation(
         "quiet",
         "its own data, but only one entry in 64 as large as usual: what lasts longer than a window shows",
         outside=False,

@@ -202,6 +202,24 @@ def rare_rows(model: nn.Module, generator: torch.Generator) -> None:
             t[small] *= 2.0**-24
 
 
+def rare_entries(model: nn.Module, generator: torch.Generator) -> None:
+    """Change one entry of each vector of parameters that is all one number: to 0, or from 0 to FAR of either sign. Vectors of one
+    length are changed at the same place, which is no multiple of 8. Raises CannotVary, with nothing to report, where none has
+    RARE_ROWS entries."""
+    places: dict[int, int] = {}
+    with torch.no_grad():
+        for t in _floats(model, "parameters"):
+            if t.dim() != 1 or len(t) < RARE_ROWS or not all_same(t):
+                continue
+            if len(t) not in places:
+                drawn = torch.randperm(len(t), generator=generator, device=t.device)
+                places[len(t)] = int(drawn[drawn % RARE_ROWS != 0][0])
+            sign = 1 - 2 * int(torch.randint(0, 2, (1,), generator=generator, device=t.device))
+            t[places[len(t)]] = 0.0 if bool(t[0]) else sign * FAR
+    if not places:
+        raise CannotVary("")
+
+
 def has_neutral(model: nn.Module) -> bool:
     """Whether any parameter or buffer is all one number, and so may do nothing on usual data."""
     return any(all_same(t) for t in _floats(model))

@@ -41,6 +41,7 @@ CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None
     "small parameters": partial(states.enlarge, by=2.0**-10),
     "low biases": states.lower_biases,
     "rare rows of parameters": states.rare_rows,
+    "rare entries of parameters": states.rare_entries,
     "large scales": states.enlarge_scales,
     "negative parameters": states.negate,
     "single parameters": states.move_apart,
