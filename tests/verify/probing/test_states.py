@@ -331,6 +331,14 @@ def test_parameters_that_are_looked_at_once_are_named(verdict: Compare, wrong: s
     assert (later_parameters.SAYS in report.left_out) == named
 
 
+def test_a_buffer_that_each_call_changes_is_no_parameter_that_is_looked_at_once(verdict: Compare) -> None:
+    right = "self.b.mul_(0.9).add_(0.1 * x.mean(0)); return x * self.b"
+    other = "self.b.copy_(0.9 * self.b + 0.1 * x.mean(0)); return self.b * x"
+    got, reason, report = verdict(right, other, ROWS, init=BUFFER.format("torch.rand(64)"))
+    assert got == "SAME", reason
+    assert later_parameters.SAYS not in report.left_out
+
+
 KERNEL = (
     "k = lambda a, b: torch.exp(-0.5 * (a[:, None] - b).square().sum(-1))\n"
     "        l = torch.linalg.cholesky(k(x, x) + torch.exp(self.s) * torch.eye(96)); v = k(x, z)\n        "

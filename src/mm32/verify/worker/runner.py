@@ -150,7 +150,9 @@ class ScriptRunner:
         """
         given = request["value"]
         if request.get("again") and self.model is not None:
-            return {"unlike": copy_state(self.model, given["state"])}
+            unlike = copy_state(self.model, given["state"])
+            self.keep_state(list(self.kept_state))  # calls begin with the new buffers too
+            return {"unlike": unlike}
         self.model = None
         seed_everything(request["seed"])
         model = self.construct(given["init"])
