@@ -60,6 +60,7 @@ class Comparison:
         self.made: list[tuple[str, Any, list[Truth]]] = []  # outputs computed wrongly on purpose
         self.copied = True  # whether the candidate has the reference's parameters
         self.given: set[str] = set()  # names in the reference's state that the candidate's last build has too
+        self.held: dict[str, bool] = {}  # by output, whether any comparison has left less than half of it to rounding
         self.undecided = ""  # how far rounding moves the output on the script's own data, if it decides too much there
         self.trial_seconds = 0.0
         self.bytes_of_output = 0  # bytes of the reference's output, noted when the output is forgotten
@@ -432,6 +433,8 @@ class Comparison:
         the first output that differs, or else of the first, and what the wrong entries of the first that differs have in
         common."""
         result = result or judge(got, truths)
+        for truth in truths if result.same else ():
+            self.held[truth.path] = self.held.get(truth.path, False) or not truth.excuses_most()
         self.draw(got, truths, result, of)
         if not result.same and not self.report.wrong:
             self.report.wrong = diagnosis.explain(got, truths, result, self.before)

@@ -257,3 +257,26 @@ def test_what_matrices_of_one_structure_have_in_common_beyond_it_is_named() -> N
     ]
     assert said(lambda: torch.zeros(6, 8, 8)) == ["input 0 other than all zeros"]
     assert said(lambda: torch.rand(6, 8, 8)) == []
+
+
+DRAWDOWN = """e = x.cumsum(1)
+        p = e.cummax(1).values
+        i = torch.arange(x.shape[1])
+        return (p - e).amax(1), (i - torch.where(e >= p, i, 0).cummax(1).values).amax(1)"""
+
+
+def test_a_running_maximum_is_one_of_the_entries(verdict: Compare) -> None:
+    """Nothing of it is rounded, so it equals the entry that it is, and what is counted by that is judged."""
+    made = "[torch.randn(5, 300)]"
+    zeros = DRAWDOWN.replace("(i - torch.where(e >= p, i, 0).cummax(1).values).amax(1)", "torch.zeros(5).long()")
+    assert verdict(DRAWDOWN, zeros, made)[0] == "DIFFERENT"
+    got, reason, report = verdict(DRAWDOWN, DRAWDOWN, made)
+    assert got == "SAME", reason
+    assert not any("rounding may change half" in said for said in report.left_out)
+
+
+def test_an_output_that_rounding_decides_in_all_comparisons_is_named(verdict: Compare) -> None:
+    right = "s = torch.softmax(x, 1).sum(1); return x * 2, (s > 1).long()"
+    got, reason, report = verdict(right, "return x * 2, torch.zeros(len(x)).long()", "[torch.randn(64, 100)]")
+    assert got == "SAME", reason
+    assert "output[1], of which rounding may change half and more" in report.left_out

@@ -34,6 +34,8 @@ OWN_ERROR_CAP = 16.0  # the reference's own errors count up to so many times the
 # How many times the errors of sums in order are allowed (in_order.py), and how many times the other bounds that may be at most.
 ORDER_FACTOR = 2.0
 ORDER_CAP = 16.0
+# FLIPS_FACTOR times as many integers may change as in a perturbed run, and each by FLIPS_FACTOR times as much.
+FLIPS_FACTOR = 4
 
 ROUNDOFF = {
     torch.float64: 2.0**-53,
@@ -141,6 +143,11 @@ class Truth:
                 self.exact = self.exact.to(self.reference.device)
             if self.gauge is not None:
                 self.gauge = self.gauge.to(self.reference.device)
+
+    def excuses_most(self) -> bool:
+        """Whether rounding may change half of the entries of an output of integers or booleans, or more."""
+        of = self.reference
+        return isinstance(of, Tensor) and 2 * FLIPS_FACTOR * self.flips >= of.numel() > 0 and not of.is_floating_point()
 
     def scale(self) -> float:
         """The root mean square of the truth's finite entries; 0 where there is a gauge."""

@@ -38,13 +38,11 @@ from ..exchange.wire import leaves
 from ..text import one_line
 from ..verdict import closeness_of
 from . import sizes
-from .bounds import U32, Errors, Truth, take, widened, without, worse
+from .bounds import FLIPS_FACTOR, U32, Errors, Truth, take, widened, without, worse
 from .odd_values import decided, difference, first_place, settled
 from .pieces import equal as all_equal
 from .pieces import finite, over
 
-# FLIPS_FACTOR times as many integers may change as in a perturbed run, and each by FLIPS_FACTOR times as much.
-FLIPS_FACTOR = 4
 # Integers are taken for sizes, not for places, if at least ORDINAL_CHANGES of them change in a perturbed run and none of these
 # moves by more than ORDINAL_SHARE of their range.
 ORDINAL_CHANGES = 8

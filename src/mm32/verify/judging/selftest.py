@@ -17,8 +17,8 @@ from torch import Tensor
 
 from ..exchange.wire import leaves
 from . import pieces
-from .bounds import ROUNDOFF, U32, Truth
-from .judge import FLIPS_FACTOR, Judgement, judge, same_bits
+from .bounds import FLIPS_FACTOR, ROUNDOFF, U32, Truth
+from .judge import Judgement, judge, same_bits
 
 
 @dataclass

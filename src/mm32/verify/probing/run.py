@@ -76,7 +76,7 @@ class Probing:
             self.report.left_out += self._bits(applied)
         tied = any(p["name"] == "equal neighbours" for p in applied)
         unlike = [said if tied else said.replace("in order", "strictly in order") for said in self._unlike()]
-        self.report.left_out += unlike + self._labels() + self._never_run()
+        self.report.left_out += unlike + self._labels() + self._never_run() + self._excused()
         if worst.same:
             self.report.left_out += self._overwritten()
         if worst.same and not self.prober.late(begin):
@@ -107,6 +107,11 @@ class Probing:
         if any(p["name"] == "indefinite" and p.get("reason") == NOT_FINITE for p in probes):
             said.append("indefinite matrices, for which the reference's own answer is not finite")
         return said
+
+    def _excused(self) -> list[str]:
+        """Return in words which outputs were the same only because rounding may change most of them, in all comparisons."""
+        found = [path for path, held in self.comparison.held.items() if not held]
+        return [f"{', '.join(found)}, of which rounding may change half and more"] if found else []
 
     def _bits(self, applied: list[dict[str, Any]]) -> list[str]:
         """Report how many bits the candidate's arithmetic carries, where its data show that. Return in words what they do
