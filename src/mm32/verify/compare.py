@@ -58,6 +58,9 @@ class Comparison:
         self.varied: Any = None  # inputs and parameters of the last variation
         self.cases: list[tuple[Any, list[Truth]]] = []  # outputs of the reference for several inputs, and their truths
         self.made: list[tuple[str, Any, list[Truth]]] = []  # outputs computed wrongly on purpose
+        self.buffers: set[str] = set()  # names of the reference's buffers
+        # Names of those that the candidate does not have, if it has all parameters: probes leave them as they are.
+        self.lacks: list[str] = []
         self.copied = True  # whether the candidate has the reference's parameters
         self.given: set[str] = set()  # names in the reference's state that the candidate's last build has too
         self.held: dict[str, bool] = {}  # by output, whether any comparison has left less than half of it to rounding
@@ -137,7 +140,8 @@ class Comparison:
         session.at("loading the reference")
         self.reference.ask("load", path=str(session.paths["reference"]), class_name="Model")
         self.report.environment = self.reference.ask("machine").header["machine"]
-        self.build = self.reference.ask("construct", seed=session.seed).value
+        reply = self.reference.ask("construct", seed=session.seed)
+        self.build, self.buffers = reply.value, set(map(str, reply.header.get("buffers") or ()))
 
     def load_candidate(self) -> None:
         session = self.session
@@ -173,7 +177,12 @@ class Comparison:
         built = self.candidate.ask("build", build, seed=self.session.seed, timeout=timeout).header
         unlike, given = built.get("unlike"), built.get("given")
         self.given = {str(name) for name in given} if isinstance(given, list) else set()
-        if isinstance(unlike, list) and unlike:
+        missing = [name for name in build["state"] if name not in self.given]
+        if missing and self.copied and set(missing) <= self.buffers:  # it may compute constants itself
+            if not self.lacks:
+                self.lacks = missing
+                self.unvaried += [f"buffer {name!r} other than it is" for name in missing]
+        elif isinstance(unlike, list) and unlike:
             self.copied = False
             self.report.parameters_by = "seed"
             shown = "; ".join(str(one) for one in unlike[:3]) + (f"; {len(unlike) - 3} more" if len(unlike) > 3 else "")
@@ -309,6 +318,8 @@ class Comparison:
         if found.get("buffers"):
             self.candidate.ask("keep_state", names=found["buffers"])
             lacks = [repr(name) for name in found["buffers"] if name in self.build["state"] and name not in self.given]
+            if set(self.lacks) & set(found["buffers"]):  # no constants
+                self.copied, self.lacks = False, []
             if lacks:
                 shown = ", ".join(lacks[:4]) + (" and others" if len(lacks) > 4 else "")
                 self.report.left_out.append(f"what calls leave in the buffers that the candidate has not: {shown}")
@@ -378,7 +389,9 @@ class Comparison:
         entries = sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for leaf in found)
         integers = any(isinstance(t, Tensor) and t.dtype in WIDEST for t in found)
         steady = list(self.seen.steady)
-        reply = self.reference.ask("vary", name=name, seed=seed, entries=entries, integers=integers, steady=steady)
+        reply = self.reference.ask(
+            "vary", name=name, seed=seed, entries=entries, integers=integers, steady=steady, keep=self.lacks
+        )
         self.unvaried += [str(one) for one in reply.header.get("unvaried") or ()]
         if "why_not" in reply.header:
             self.restore_inputs()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from mm32.verify.inputs import states
 from mm32.verify.inputs.contents import CannotVary
 from mm32.verify.probing import later_parameters
 from mm32.verify.worker import runner
+from support.verify import in_process
+from support.verify.shortcuts import script
 
 Compare = Callable[..., tuple[str, str, Any]]
 ROWS = "[torch.randn(48, 64)]"
@@ -359,3 +362,25 @@ def test_where_rounding_alone_makes_the_reference_raise_nothing_is_said(verdict:
     got, reason, report = verdict(right, other, made, init=init, arguments="x, y, z", seed=seed)
     assert got == "SAME", reason
     assert "single parameters times 4" in {p["name"] for p in report.probes}, "a milder probe takes its place"
+
+
+def test_a_constant_buffer_that_the_candidate_lacks_leaves_the_probes_of_parameters(
+    verdict: Compare, tmp_path: Path
+) -> None:
+    """Attention in which the candidate makes the causal mask itself, as most rewrites do."""
+    init = "self.w = nn.Linear(16, 16, bias=False); self.register_buffer('mask', torch.ones(24, 24).tril())"
+    right = "return (self.w(x) @ x.mT).masked_fill(self.mask == 0, float('-inf')).softmax(-1) @ x"
+    masked = "m = torch.ones(24, 24).tril() == 0; w = self.w.weight{}\n        "
+    masked += "return (x @ w.mT @ x.mT).masked_fill(m, float('-inf')).softmax(-1) @ x"
+    made = "[torch.randn(4, 24, 16)]"
+    reference, candidate = tmp_path / "r.py", tmp_path / "c.py"
+    reference.write_text(script("Model", right, made, init))
+    for of, expected in (("", "SAME"), (".clamp(-0.3, 0.3)", "DIFFERENT")):
+        candidate.write_text(script("ModelNew", masked.format(of), made, init.partition(";")[0]))
+        got, reason, report = in_process.compare(reference, candidate)
+        assert got == expected, reason
+        assert (report.parameters_by, {p["status"] for p in report.probes if p["name"] == "large parameters"}) == (
+            "copy",
+            {"same" if expected == "SAME" else "different"},
+        )
+        assert "buffer 'mask' other than it is" in report.left_out

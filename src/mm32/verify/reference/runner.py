@@ -143,8 +143,9 @@ class ReferenceRunner(ScriptRunner):
         if any(is_lazy(t) for t in (*self.model.parameters(), *self.model.buffers())):  # made by a first forward
             self.make_inputs({"seed": request["seed"]})
             self.call(self.inputs)
-        self.keep_state([name for name, _ in self.model.named_buffers()])
-        return {"value": {"init": init, "state": dict(self.model.state_dict())}}
+        buffers = [name for name, _ in self.model.named_buffers()]
+        self.keep_state(buffers)
+        return {"value": {"init": init, "state": dict(self.model.state_dict())}, "buffers": buffers}
 
     def run_as_baseline(self, request: Request) -> Answer:
         """Run the model as "how" says from now on: "compile" by torch.compile, "tf32" with products and convolutions in TF32."""

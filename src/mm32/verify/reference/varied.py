@@ -138,7 +138,7 @@ class Varied:
             if data:
                 filled = self._filled(data, BY_NAME.get(data), leaves, generator, request)
             if variation is not None and variation.state:
-                turned = self._change_state(variation, generator, seed, unvaried)
+                turned = self._change_state(variation, generator, seed, unvaried, request.get("keep") or [])
             if data:
                 runner.place(pytree.tree_unflatten(filled, spec))
         except contents.CannotVary as error:
@@ -269,14 +269,17 @@ class Varied:
         return redrawn.Numbers(found.divisors | runner.recorder.divisors, found.compared | compared)
 
     def _change_state(
-        self, variation: Variation, generator: torch.Generator, seed: int, unvaried: list[str]
+        self, variation: Variation, generator: torch.Generator, seed: int, unvaried: list[str], keep: list[str]
     ) -> dict[str, Tensor]:
         """Change the model's parameters and buffers, or its plain tensors, and return the changed plain tensors. Those that had
-        to stay as they are go into `unvaried`. Raises CannotVary."""
+        to stay as they are go into `unvaried`; the buffers `keep`, which the candidate does not have, stay so as well. Raises
+        CannotVary."""
         runner = self.runner
         assert runner.model is not None
         turned: dict[str, Tensor] = {}
         runner.keep_parameters()
+        state = runner.model.state_dict()
+        constants = {name: state[name].clone() for name in keep if name in state}
         if variation.name == "integer buffers":
             self._exchange(generator, seed, unvaried)
         elif variation.name in TABLES:
@@ -290,6 +293,9 @@ class Varied:
         else:
             change = isolating.thin if variation.isolating else CHANGES[variation.name]
             unvaried += change(runner.model, generator) or []
+        for name, value in constants.items():
+            state[name].copy_(value)
+            unvaried[:] = [said for said in unvaried if not said.startswith(f"buffer {name!r} ")]
         runner.ready = None
         runner.keep_state(list(runner.kept_state))
         return turned
