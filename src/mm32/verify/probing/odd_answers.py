@@ -14,8 +14,8 @@ from ..judging.judge import Judgement, judge
 from ..judging.odd_values import further, odd_entries
 from .prober import Prober
 
-OTHERWISE = "NaN and Inf, for which it may answer otherwise than the reference, and does"
-FURTHER = "NaN and Inf, of which it makes NaN in more of its output than the reference"
+OTHERWISE = "NaN and Inf, which it answers otherwise than the reference, as it may"
+FURTHER = "NaN and Inf, which make more of its output NaN than of the reference's"
 # Of the entries that are finite in the reference's output, the least share that has to be finite in the candidate's too: of
 # an output that is all NaN nothing would be seen.
 STILL_FINITE = 1 / 16
