@@ -12,9 +12,7 @@ from .contents import around_nan, changed, like, size_of
 # One row in RARE is of another kind, at most MOST_RARE rows, or one of each kind if these are more. The fewer such rows
 # there are, the less often a look at some rows meets one.
 RARE, MOST_RARE = 64, 2
-LARGE = (
-    128  # times the usual size: exponentials overflow, and the mean of the squares of 10000 usual entries hardly grows
-)
+LARGE = 128  # times the usual size: exponentials overflow, and a mean of 10000 usual squares hardly grows
 SAMPLED = 8  # rows at multiples of this number stay as they are: a look at some rows would take these
 
 # Makes another row from a row, the usual size of entries, and a generator.
@@ -74,9 +72,7 @@ def _few_large(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
     than 8, not at a multiple of 8."""
     new, at = row.clone(), torch.randperm(len(row), generator=generator, device=row.device)
     at = at[at % SAMPLED != 0] if len(row) > SAMPLED else at
-    signs = (
-        (1.0, -1.0) if bool((row < 0).any()) and bool((row > 0).any()) else (1.0 if bool((row > 0).any()) else -1.0,)
-    )
+    signs = [sign for sign in (1.0, -1.0) if bool((sign * row > 0).any())] or [-1.0]
     for place, sign in zip(at.tolist(), signs, strict=False):
         new[place] = sign * LARGE * size
     return new

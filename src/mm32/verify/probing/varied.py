@@ -277,9 +277,10 @@ class VariedProbes(OddAnswers):
         if variation.isolating and (far or not (self.truth.additions <= ADDITIONS)):
             return MANY_TERMS
         got = None
+        may_raise = ODD_RAISED if variation.odd else MAY_RAISE.get(variation.name, "")
         if quick and judge(comparison.right, truths).same:
             comparison.give(comparison.inputs)
-            got, raised = self.output(seed, ODD_RAISED if variation.odd else MAY_RAISE.get(variation.name, ""))
+            got, raised = self.output(seed, may_raise)
             if raised:
                 return raised
             if (found := judge(got, truths)).same:
@@ -291,7 +292,7 @@ class VariedProbes(OddAnswers):
             return DECIDES
         if got is None:
             comparison.give(comparison.inputs)
-            got, raised = self.output(seed, ODD_RAISED if variation.odd else MAY_RAISE.get(variation.name, ""))
+            got, raised = self.output(seed, may_raise)
             if raised:
                 return raised
         return truths, got, judge(got, truths)
