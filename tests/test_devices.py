@@ -101,7 +101,7 @@ def test_torchs_products_of_a_card_that_is_not_current(
 ) -> None:
     """The drop-in computes results, out=, a sum with factors, and gradients on cuda:1 while cuda:0 is current."""
     monkeypatch.setattr(planning.cost.Model, "torch", lambda *args: 1e9)  # seconds
-    made = dropin.DropIn("CUDA", dropin._prepare)
+    made = dropin.DropIn("CUDA", dropin.prepare)
     a, b, addend = (randn(*s, device="cuda:1") for s in ((130, 300), (300, 65), (130, 65)))
     exact, slope = a.double() @ b.double(), addend.double() @ b.double().T
     made.request("test", None)

@@ -82,11 +82,11 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_preparing_for_a_card(h200: pytest.MonkeyPatch) -> None:
     large, vector = from_layout("nn", 4096, 4096, 4096), from_layout("nn", 1, 4096, 4096)
-    taken = module._prepare(large, 0, "fp32", 0)
+    taken = module.prepare(large, 0, "fp32", 0)
     assert isinstance(taken, Taken)
     assert taken.kernel == taken.run.plan.kernel == "tensorcore"
     assert taken.saved == prepared.seconds_saved(taken.run.plan) > 0
-    assert module._prepare(vector, 0, "fp32", 0) == Left("torch's kernel is expected to be faster")
+    assert module.prepare(vector, 0, "fp32", 0) == Left("torch's kernel is expected to be faster")
 
 
 def test_what_takes_the_host_longer_than_the_card_is_left(h200: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_what_takes_the_host_longer_than_the_card_is_left(h200: pytest.MonkeyPat
         estimates = dict(planned.estimates)
         assert planned.kernel != "torch"
         assert (estimates["torch"] < module.SHORTEST) == left
-        found = module._prepare(problem, 0, "fp32", 0)
+        found = module.prepare(problem, 0, "fp32", 0)
         assert found == Left(module.TOO_SMALL) if left else isinstance(found, Taken)
 
 
@@ -108,20 +108,20 @@ def test_no_tiny_product_is_one_that_would_be_taken(h200: pytest.MonkeyPatch) ->
         longest = module.TINY // k
         for m, n in itertools.product({1, longest // 16 or 1, longest}, repeat=2):
             for layout in ("nn", "nt", "tn"):
-                found = module._prepare(from_layout(layout, m, n, k), 0, "fp32", 0)
+                found = module.prepare(from_layout(layout, m, n, k), 0, "fp32", 0)
                 assert isinstance(found, Left), (m, n, k, layout)
 
 
 def test_a_kernel_is_not_loaded_inside_a_capture(h200: pytest.MonkeyPatch) -> None:
     h200.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    found = module._prepare(from_layout("nn", 4096, 4096, 4096), 0, "fp32", 0)
+    found = module.prepare(from_layout("nn", 4096, 4096, 4096), 0, "fp32", 0)
     assert isinstance(found, Left)
     assert found.for_now
 
 
 def test_a_card_without_kernels_is_left_to_torch(h200: pytest.MonkeyPatch) -> None:
     h200.setattr(launch, "card_of", lambda index: replace(H200, name="Tesla T4", capability=(7, 5)))
-    found = module._prepare(from_layout("nn", 4096, 4096, 4096), 0, "fp32", 0)
+    found = module.prepare(from_layout("nn", 4096, 4096, 4096), 0, "fp32", 0)
     assert isinstance(found, Left)
     assert "Tesla T4 has 7.5" in found.reason
 
@@ -133,7 +133,7 @@ def test_a_kernel_that_cannot_be_made_is_left_with_a_warning(error: Exception, h
 
     h200.setattr(launch, "Executable", fail)
     with pytest.warns(UserWarning, match=f"leaves a product to torch.*{error}"):
-        found = module._prepare(from_layout("nn", 4096, 4096, 4096), 0, "fp32", 0)
+        found = module.prepare(from_layout("nn", 4096, 4096, 4096), 0, "fp32", 0)
     assert found == Left(f"mm32's kernel could not be made ready ({type(error).__name__})")
 
 
@@ -143,6 +143,6 @@ def test_without_a_compiler_products_are_left(h200: pytest.MonkeyPatch) -> None:
 
     h200.setattr(launch, "Executable", fail)
     for _ in range(2):
-        found = module._prepare(from_layout("nn", 4096, 4096, 4096), 0, "fp32", 0)
+        found = module.prepare(from_layout("nn", 4096, 4096, 4096), 0, "fp32", 0)
         assert isinstance(found, Left)
         assert found.reason.startswith("its kernels need cuda-core with NVRTC: pip install")

@@ -36,7 +36,7 @@ def off_before_and_after() -> Iterator[None]:
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[DropIn]:
     """A drop-in that takes every product that it can compute, small ones too."""
     monkeypatch.setattr(planning.cost.Model, "torch", lambda *args: 1e9)  # seconds
-    made = DropIn("CUDA", module._prepare)
+    made = DropIn("CUDA", module.prepare)
     yield made
     made.withdraw_all()
 
@@ -401,7 +401,7 @@ def test_compiled_with_cuda_graphs(always: DropIn, seed: int) -> None:
 def test_precision_follows_torch(seed: int) -> None:
     a, b = torch.randn(4096, 4096, device="cuda"), torch.randn(4096, 4096, device="cuda")
     truth = a.double() @ b.double()
-    made, before = DropIn("CUDA", module._prepare), torch.backends.cuda.matmul.fp32_precision
+    made, before = DropIn("CUDA", module.prepare), torch.backends.cuda.matmul.fp32_precision
     errors = {}
     try:
         for value in ("ieee", "tf32"):

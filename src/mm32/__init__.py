@@ -50,7 +50,7 @@ if sys.argv[1:2] in (["verify"], ["demo"]) and sys.argv[0].endswith("/mm32") and
 _failure: Exception | None = None
 try:
     from mm32 import nn
-    from mm32.dropin import disable, enable, enabled, is_enabled, stats
+    from mm32.enabling import disable, enable, enabled, is_enabled, stats
     from mm32.nn import freeze, replace_linear, unfreeze
     from mm32.ops import explain, linear, matmul
     from mm32.packed import PackedOperand, pack

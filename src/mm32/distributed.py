@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 import mm32
-from mm32 import dropin, settings, torch_product
+from mm32 import enabling, settings, torch_product
 from mm32 import plan as planning
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch, prebuilt
@@ -85,7 +85,7 @@ def _facts(device: str | None) -> dict[str, str]:
         "torch": str(torch.__version__),
         "CUDA": str(torch.version.cuda or torch.version.hip),
         "deterministic mode": str(torch.are_deterministic_algorithms_enabled()),
-        "mm32.enable": dropin.state(),
+        "mm32.enable": enabling.state(),
     }
     if device == "cpu" or not torch.cuda.is_available():
         return facts | {"device": device or "cpu", "torch's products": torch_product.torch_precision("cpu")}

@@ -445,9 +445,9 @@ def test_a_scalar_that_is_remembered_is_different(verdict: Callable[..., tuple[s
 def test_a_part_of_the_batch_is_enough_where_float64_takes_long(
     verdict: Callable[..., tuple[str, str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mm32.verify.reference import runner as program
+    from mm32.verify.reference import float64
 
-    monkeypatch.setitem(program.SLICE_ABOVE, "cpu", 0.0)
+    monkeypatch.setitem(float64.SLICE_ABOVE, "cpu", 0.0)
     by_row = script("return torch.softmax(x, 1)", "[torch.rand(64, 32)]")
     got, reason, report = verdict(by_row)
     assert got == "SAME", reason
@@ -461,11 +461,11 @@ def test_a_part_of_the_batch_is_enough_where_float64_takes_long(
 def test_a_part_of_the_batch_is_enough_where_inputs_are_large(
     verdict: Callable[..., tuple[str, str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mm32.verify.reference import runner as program
+    from mm32.verify.reference import float64
 
     by_row = script("return x.sum(1)", "[torch.rand(64, 32)]")
     for size, sliced in ((64 * 32 * 4, False), (64 * 32 * 4 - 1, True)):
-        monkeypatch.setattr(program, "SLICE_INPUTS", size)
+        monkeypatch.setattr(float64, "SLICE_INPUTS", size)
         got, reason, report = verdict(by_row)
         assert got == "SAME", reason
         assert any("of 4 of the batch's 64 entries" in note for note in report.notes) is sliced  # type: ignore[attr-defined]
@@ -690,10 +690,10 @@ def test_what_a_reference_draws_is_not_kept() -> None:
     runner.model, runner.inputs = nn.Dropout(0.5), [torch.rand(64)]
     with torch.no_grad():
         runner.forward({"seed": 0})
-        assert runner.examine({"seed": 0})["draws"] == ["aten::bernoulli_"]
+        assert runner.examiner.examine({"seed": 0})["draws"] == ["aten::bernoulli_"]
         assert runner.recorder is not None
         assert runner.recorder.drawn == [("aten::bernoulli_", [])]
-        found = runner.truth({"seed": 0})["value"]["exact"]  # drawn anew
+        found = runner.float64.truth({"seed": 0})["value"]["exact"]  # drawn anew
     assert torch.equal(found.float(), runner.last)
 
 
@@ -738,10 +738,10 @@ def test_a_plain_tensor_that_calls_leave_is_found_by_other_inputs_in_between() -
     runner.inputs = runner.script_inputs(0)
     with torch.no_grad():
         runner.forward({"seed": 0})
-        assert runner.examine({"seed": 0})["hidden"] == ["keys"]
+        assert runner.examiner.examine({"seed": 0})["hidden"] == ["keys"]
         runner.model = nn.Softmax(-1)
         runner.forward({"seed": 0})
-        assert runner.examine({"seed": 0})["hidden"] == []
+        assert runner.examiner.examine({"seed": 0})["hidden"] == []
 
 
 def test_inputs_that_are_kept_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def test_a_model_that_looks_at_its_numbers_is_no_contraction() -> None:
     runner.model, runner.inputs = Wrap(branch), [R(2, 3), R(3, 4)]
     with torch.no_grad():
         runner.forward({"seed": 0})
-        told = runner.examine({})
+        told = runner.examiner.examine({})
     assert "contraction" not in told
     assert told["why_not"] == "what it computes depends on its numbers (_local_scalar_dense)"
 
@@ -100,8 +100,8 @@ runner = ReferenceRunner()
 runner.model, runner.inputs = torch.nn.Linear(5, 6), [torch.rand(4, 5)]
 with torch.no_grad():
     runner.forward({"seed": 0})
-    assert "contraction" in runner.examine({"seed": 0})
-    assert runner.truth({"seed": 0})["value"]["exact"].dtype == torch.float64
+    assert "contraction" in runner.examiner.examine({"seed": 0})
+    assert runner.float64.truth({"seed": 0})["value"]["exact"].dtype == torch.float64
 print("torch._dynamo" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)

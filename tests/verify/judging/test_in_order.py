@@ -14,7 +14,7 @@ from mm32.verify.judging import exact, widened
 from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.in_order import STARTS, WAYS, InOrder
 from mm32.verify.judging.judge import judge
-from mm32.verify.reference import runner
+from mm32.verify.reference import float64
 
 Compare = Callable[..., tuple[str, str, Any]]
 SUMS = "import numpy as np; s = lambda t: torch.from_numpy(np.add.accumulate(t.numpy(), -1)[..., -1:].copy()); "
@@ -139,7 +139,7 @@ def test_what_no_order_explains_is_different(
 
 
 def test_one_accumulator_is_the_same_on_a_part_of_the_batch(verdict: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(runner.SLICE_ABOVE, "cpu", 0.0)
+    monkeypatch.setitem(float64.SLICE_ABOVE, "cpu", 0.0)
     found, why, report = verdict("return F.layer_norm(x, (8192,))", NORM, "[torch.randn(16, 8192)]")
     assert found == "SAME", why
     assert any("of the batch's 16 entries" in note for note in report.notes), report.notes

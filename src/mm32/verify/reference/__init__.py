@@ -5,7 +5,9 @@ gauge of errors, and results computed wrongly on purpose. No candidate is loaded
 worker/ that imports worker/: the reference has to run the same code as the candidate, or their times would not compare.
 The tool's own process never imports this package; process.py starts it.
 
-    runner     the model, its inputs, its truth
+    runner     the script, the model and its state, its inputs
+    examiner   what the model is: a product or not, what it draws, which state a call changes
+    float64    its truth, and results computed wrongly on purpose
     varied     other inputs and parameters, for probes
     constants  the integers that its script divides by and compares with
     freedom    what the model leaves open about NaN and Inf

@@ -109,7 +109,7 @@ class Freedom:
         runner = self.runner
         assert runner.model is not None
         outputs: list[list[Any]] = []
-        with _unless_it_fails(), exact.DoubleModel(runner.model, runner.drawn(seed)) as twin:
+        with _unless_it_fails(), exact.DoubleModel(runner.model, runner.float64.drawn(seed)) as twin:
             for given in variants:
                 values = twin(pytree.tree_unflatten(given, spec), None, runner.names)
                 outputs.append([t for _, t in wire.leaves(values)])
