@@ -3,6 +3,7 @@ are whole, their errors are those of fp32, and their tables can be made."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -215,7 +216,8 @@ def on_ranks_packed_once() -> tuple[dict[str, int], int]:
     mine = torch.randn(4, 6, generator=torch.Generator().manual_seed(dist.get_rank()))
     every = torch.cat([torch.randn(4, 6, generator=torch.Generator().manual_seed(rank)) for rank in range(2)])
     weights = [torch.randn(6, n) for n in (5, 3)]
-    fused = example_scripts.load(BENCHMARKS / "parallel_steps.py").Fused()
+    example_scripts.load(BENCHMARKS / "parallel_steps.py")  # puts benchmarks/ on the path
+    fused = importlib.import_module("parallel.asynchronous").Fused()
     mm, name = torch.ops.aten.mm.out, group.group_name
     with torch.no_grad(), fused.around(packing=True):
         a, products = symmetric._fused_all_gather_matmul_impl(

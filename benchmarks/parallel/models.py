@@ -147,3 +147,8 @@ def tensor_parallel(block: nn.Module, mesh: DeviceMesh) -> None:
         **dict.fromkeys(("proj", "down"), RowwiseParallel(output_layouts=Shard(0))),
     }
     parallelize_module(block, mesh, {name: style for name, style in styles.items() if hasattr(block, name)})
+
+
+def described(sizes: Sizes, each: bool = False) -> str:
+    of = f"{sizes.batch} × {sizes.length} tokens" + (" for each card" if each else "")
+    return f"{sizes.blocks} blocks of a GPT-2, width {sizes.embedding}, {sizes.heads} heads, {of}"
