@@ -1,8 +1,8 @@
-"""Fits the planner's shares (mm32.plan.cost.SHARES) to measured times, and says how good estimates and choices are.
+"""Fits the planner's shares (mm32.plan.shares.SHARES) to measured times, and says how good estimates and choices are.
 
     python benchmarks/fit.py measure --out FILE [--minutes N] [--short]
                                                                  on the card: times of random products, candidate by candidate
-    python benchmarks/fit.py fit RECORD...                       anywhere: the table of shares to put in cost.py, and a report
+    python benchmarks/fit.py fit RECORD...                       anywhere: the table of shares to put in shares.py, and a report
 
 `measure` times every sensible candidate of each kernel, and torch, on CASES random products, or with --short on some 640 that
 torch is estimated to compute in at most 120 us. Run again with the same file, it continues where it stopped. `fit` takes this

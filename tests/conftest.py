@@ -235,6 +235,14 @@ def ranks() -> Iterator[Ranks]:
     server.close()
 
 
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[browser.Browser]:
+    program = browser.find()
+    assert program is not None
+    with browser.Browser(program) as opened:
+        yield opened
+
+
 @pytest.fixture
 def panels_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Leave out the kernel tensorcore's tiles that split their own operands, because they add up K in another order."""

@@ -14,9 +14,10 @@ import torch
 from typer.testing import CliRunner
 
 import mm32
-from mm32 import collect_env, gemm
+from mm32 import gemm
 from mm32 import plan as planning
 from mm32.cli import app
+from mm32.cuda import launch
 from mm32.export import export
 from mm32.files import unwritable
 
@@ -30,7 +31,7 @@ def run(monkeypatch):
 
 
 def here() -> planning.Card:
-    return collect_env.planning_device()[0]
+    return launch.planning_device()[0]
 
 
 def test_export_writes_the_file_once(run, tmp_path):

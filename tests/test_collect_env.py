@@ -13,6 +13,7 @@ import pytest
 
 import mm32
 from mm32 import collect_env, install
+from mm32.cuda import launch
 from mm32.plan import H200
 
 
@@ -185,7 +186,7 @@ def test_plans_are_for_an_h200_where_there_is_no_card(monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert collect_env.planning_device() == (H200, False)
+    assert launch.planning_device() == (H200, False)
 
 
 BROKEN = "raise OSError('libtorch_cuda.so: cannot open shared object file')\n"
@@ -241,5 +242,5 @@ def test_report_has_the_card():
         "multiprocessors": p.multi_processor_count,
     }
     assert "CUDA" in report["versions"]["driver"]
-    device, present = collect_env.planning_device()
+    device, present = launch.planning_device()
     assert (device.name, present) == (p.name, True)

@@ -121,12 +121,26 @@ def test_files_that_are_named_exist(path: Path) -> None:
 
 
 def test_the_design_names_every_module() -> None:
+    """Each module is named in the entry of its own folder, or of the nearest folder above it that has one."""
     text = (ROOT / "docs" / "design.md").read_text()
-    tree = text[text.index("    src/mm32/") : text.index("## Rules")]
-    words = set(re.findall(r"\w+", tree))
+    entries: dict[str, list[str]] = {}  # the lines of each folder's entry, by the folder's path
+    above: list[tuple[int, str]] = []  # the folders that the present line is in: their indentation and path
+    for line in text[text.index("    src/mm32/") : text.index("## Rules")].splitlines():
+        indent = len(line) - len(line.lstrip())
+        while above and indent <= above[-1][0]:
+            above.pop()
+        if (found := re.match(r" +([\w/]+)/(?=\s|$)", line)) is not None and indent < 20:
+            above.append((indent, "/".join([*([above[-1][1]] if above else []), found.group(1)])))
+        if above:
+            entries.setdefault(above[-1][1], []).append(line)
     own = [*(ROOT / "src" / "mm32").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
     assert len(own) > 100
-    assert sorted(str(p.relative_to(ROOT)) for p in own if not p.stem.startswith("__") and p.stem not in words) == []
+    missing = []
+    for path in (p for p in own if not p.stem.startswith("__")):
+        folder = next(str(f) for f in path.relative_to(ROOT).parents if str(f) in entries)
+        if path.stem not in re.findall(r"\w+", " ".join(entries[folder])):
+            missing.append(f"{path.relative_to(ROOT)}: not named at {folder}/")
+    assert sorted(missing) == []
 
 
 def test_tests_share_by_modules_that_are_no_tests() -> None:

@@ -31,14 +31,6 @@ def address(site: Path) -> Iterator[str]:
         yield at
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[browser.Browser]:
-    program = browser.find()
-    assert program is not None
-    with browser.Browser(program) as opened:
-        yield opened
-
-
 def until(page: browser.Page, code: str) -> object:
     """Return the value of a JavaScript expression once it is true, or False after 20 seconds."""
     end = time.monotonic() + 20

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mm32.plan import Card
+    pass
 
 CLI_PARTS = ("typer", "rich", "ninja", "psutil", "setuptools")
 
@@ -82,18 +82,6 @@ def text(report: dict[str, Any]) -> str:
     else:
         lines += [f"{'missing':<14} {m['what']}: {m['get']}" for m in missing]
     return "\n".join(lines)
-
-
-def planning_device() -> tuple[Card, bool]:
-    """The card that plans are made for, and whether it is present: torch's current one, or an H200 if there is no card."""
-    import torch
-
-    from mm32.cuda import launch
-    from mm32.plan import H200
-
-    if torch.cuda.is_available():
-        return launch.card_of(torch.cuda.current_device()), True
-    return H200, False
 
 
 # ---------------------------------------------------------------------------------------------------------------------

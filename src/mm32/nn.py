@@ -45,7 +45,7 @@ class _Kept(NamedTuple):
 
 class Linear(torch.nn.Linear):
     """``activation(x @ weight.T + bias)``: torch.nn.Linear with its activation fused into the product. While gradients are
-    recorded, an activation whose slope does not follow from its result (gelu, silu) is computed after the product.
+    recorded, an activation whose slope does not follow from its result (gelu, gelu_tanh, silu) is computed after the product.
 
     Parameters, their names and their initialization are those of torch.nn.Linear, so state dicts fit both ways. The layer
     computes what torch.nn.Linear would if parameters or input are not float32 or are subclasses of torch.Tensor that only

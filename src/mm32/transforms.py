@@ -4,9 +4,9 @@ With z = a @ b + bias and c = act(z), a gradient dc of c gives dz = dc * act'(z)
 of dz over rows; tangents a', b', bias' give c' = act'(z) * (a' @ b + a @ b' + bias'). Every product is mm32's own, in whatever
 layout its operands have. All of it is made of differentiable operators, so it can be differentiated and mapped again.
 
-Saved for backward: b for da, a for db, and c where act' is a function of act's value. Where it is not (gelu, silu), z has to be
-kept: the product is then made without the activation, which torch applies after it. That moves 8 M N bytes more. To compute z
-again in backward would take 2 M N K operations, which is longer for K above about 200.
+Saved for backward: b for da, a for db, and c where act' is a function of act's value. Where it is not (gelu, gelu_tanh, silu), z
+has to be kept: the product is then made without the activation, which torch applies after it. That moves 8 M N bytes more. To
+compute z again in backward would take 2 M N K operations, which is longer for K above about 200.
 """
 
 from __future__ import annotations

@@ -17,8 +17,9 @@ from unittest import mock
 import pytest
 import torch
 
-from mm32 import collect_env, gemm
+from mm32 import gemm
 from mm32 import plan as planning
+from mm32.cuda import launch
 
 numbers = itertools.count()
 
@@ -43,7 +44,7 @@ def loader(folder: Path, builds: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 
 def here() -> planning.Card:
     """Return the card to plan for: this machine's, or an H200."""
-    return collect_env.planning_device()[0]
+    return launch.planning_device()[0]
 
 
 def inputs(layout: str, m: int, n: int, k: int, bias: bool = False, **kwargs) -> list[torch.Tensor]:

@@ -92,6 +92,35 @@ def test_wrong_usage_is_exit_code_2(scripts: tuple[Path, Path], tmp_path: Path) 
     assert done.returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("beside", "options", "said"),
+    [
+        ("worker", ["--json", "out.json"], "--json has no effect beside --worker"),
+        ("worker", ["--trials", "7", "--quiet"], "--trials has no effect beside --worker"),
+        ("worker", ["--submit"], "--submit has no effect beside --worker"),
+        ("worker", ["--kernelbench", "."], "--worker takes its jobs from the store"),
+        ("folder", ["--submit", "--html", "out.html"], "--html has no effect beside --submit"),
+        ("folder", ["--submit", "--gpus", "1"], "--gpus has no effect beside --submit"),
+        ("folder", ["--verbose"], "--verbose is for one candidate"),
+        ("folder", ["--kernel", "simt"], "--kernel is for one reference alone"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    beside: str,
+    options: list[str],
+    said: str,
+    scripts: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    of = ["--worker", str(tmp_path)] if beside == "worker" else [str(scripts[0]), str(tmp_path)]
+    done = CliRunner().invoke(cli.app, ["verify", *of, *options])
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.replace("│", " ").split())
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("out.")]
+
+
 def test_wrong_arguments_are_value_errors(scripts: tuple[Path, Path]) -> None:
     reference, candidate = scripts
     for arguments, says in (

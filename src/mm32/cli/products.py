@@ -20,9 +20,14 @@ Product = Annotated[
     ),
 ]
 Bias = Annotated[bool, typer.Option("--bias", help="Add a bias of shape (N,).")]
-Activation = Annotated[str | None, typer.Option(metavar="NAME", help="Apply relu, gelu, ... to the result.")]
+Activation = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Apply relu, leaky_relu, tanh, sigmoid, gelu, gelu_tanh or silu to the result."),
+]
 Precision = Annotated[str, typer.Option(metavar="NAME", help="The error that is allowed: fp32, bf16x6, ieee or tf32.")]
-Kernel = Annotated[str, typer.Option(metavar="NAME", help="The name of a kernel, or auto.")]
+Kernel = Annotated[
+    str, typer.Option(metavar="NAME", help="naive, dot, tiled, simt, mma, direct or tensorcore, or auto.")
+]
 
 
 def _products(product: str | None, default: str = "nn") -> list[tuple[str, int, int, int]]:
@@ -49,11 +54,11 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
 ) -> None:
     """Write one self-contained script: class ModelNew with the CUDA source inside, built by load_inline."""
-    from mm32 import collect_env
+    from mm32.cuda import launch
     from mm32.export import export as script
     from mm32.export import write
 
-    device, present = collect_env.planning_device()
+    device, present = launch.planning_device()
     options = {"bias": bias, "activation": activation, "precision": precision, "kernel": kernel, "linear": linear}
     try:
         several = _products(product, "nt" if linear else "nn")
@@ -83,9 +88,10 @@ def explain(
     kernel: Kernel = "auto",
 ) -> None:
     """Say which kernel would compute a product, how, and why. Nothing is computed."""
-    from mm32 import collect_env, gemm, plan, settings
+    from mm32 import gemm, plan, settings
+    from mm32.cuda import launch
 
-    device, present = collect_env.planning_device()
+    device, present = launch.planning_device()
     try:
         asked = [
             gemm.from_layout(*one, bias=bias, activation=activation, precision=precision) for one in _products(product)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -36,6 +37,7 @@ EXIT_CODES = """Exit codes:
  70  an error in this tool itself
  130  interrupted"""
 
+FOR_MANY = ("--problems", "--store", "--gpus", "--builders", "--submit", "--eval-results", "--exit-code")
 MANY = "Many candidates (docs/batches.md)"  # a box of its own in the help of verify
 
 
@@ -221,23 +223,40 @@ class _Asked:
                 raise typer.BadParameter("--example stands for REFERENCE: give a candidate beside it, or none")
             self.reference, self.candidate = _example(self.example), self.reference
             self.kernel = "auto" if self.candidate is None and self.kernel is None else self.kernel
-        if not self.many and (given := self._only_for_many()):
-            raise typer.BadParameter(f"{given[0]} is for many candidates: give a folder, --kernelbench or --worker")
-        if self.many and self.kernel is not None:
-            raise typer.BadParameter("--kernel is for one reference alone")
-        if self.worker is not None and self.reference is not None:
-            raise typer.BadParameter("--worker takes its jobs from the store: give no scripts")
+        if self.worker is not None and (self.reference is not None or self.kernelbench is not None):
+            raise typer.BadParameter("--worker takes its jobs from the store: give no scripts and no --kernelbench")
+        refused = self._refused()
+        if given := [option for option in self._given() if option in refused]:
+            raise typer.BadParameter(f"{given[0]} {refused[given[0]]}")
         if not self.many and self.reference is None:
             raise typer.BadParameter(
                 "give a REFERENCE, or --example tt to try it; for many candidates, --kernelbench or --worker"
             )
 
-    def _only_for_many(self) -> list[str]:
-        """Options that were given and are for many candidates."""
-        options = {"--problems": self.problems, "--store": self.store, "--gpus": self.gpus, "--builders": self.builders}
-        options |= {"--submit": self.submit or None, "--eval-results": self.eval_results}
-        options |= {"--exit-code": self.exit_rule if self.exit_rule != "worst" else None}
-        return [name for name, value in options.items() if value is not None]
+    def _given(self) -> list[str]:
+        """The options that have another value than their default."""
+        defaults = {name: parameter.default for name, parameter in inspect.signature(verify).parameters.items()}
+        defaults |= {"baselines": ("eager",)}
+        names = {"exit_rule": "--exit-code", "eval_results": "--eval-results", "baselines": "--baseline"}
+        options = (field.name for field in fields(self) if field.name not in ("reference", "candidate"))
+        return [names.get(name, f"--{name}") for name in options if getattr(self, name) != defaults[name]]
+
+    def _refused(self) -> dict[str, str]:
+        """The options that would have no effect beside the others, and why: a store keeps its jobs' options and results."""
+        if not self.many:
+            return dict.fromkeys(FOR_MANY, "is for many candidates: give a folder, --kernelbench or --worker")
+        refused = {
+            "--kernel": "is for one reference alone",
+            "--verbose": "is for one candidate: a folder's are a line each",
+        }
+        if self.worker is not None:
+            why = "has no effect beside --worker: it is what the jobs were submitted with, and their results stay in the store"
+            used = ("--worker", "--gpus", "--builders")
+            return dict.fromkeys((option for option in self._given() if option not in used), why)
+        if self.submit:
+            why = "has no effect beside --submit, which only stores jobs: give it to the same command without --submit"
+            refused |= dict.fromkeys(("--json", "--html", "--eval-results", "--exit-code", "--gpus", "--builders"), why)
+        return refused
 
     def of_many(self) -> int:
         from mm32.verify.batch import command as batch

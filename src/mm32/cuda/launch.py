@@ -1,5 +1,5 @@
-"""Runs a Plan on torch's current stream: fills in the kernels' argument and calls the driver. It makes no choice and waits for
-nothing."""
+"""Makes a Plan ready and runs it on torch's current stream: compiles its launches side by side, loads them, fills in the kernels'
+argument and calls the driver, and reads the tiers' counts. A launch makes no choice and waits for nothing."""
 
 from __future__ import annotations
 
@@ -117,6 +117,13 @@ def card_of(index: int) -> Card:
         memory_bus_width=getattr(p, "memory_bus_width", None),
         l2=getattr(p, "L2_cache_size", None),
     )
+
+
+def planning_device() -> tuple[Card, bool]:
+    """The card that plans are made for, and whether it is present: torch's current one, or an H200 if there is no card."""
+    if torch.cuda.is_available():
+        return card_of(torch.cuda.current_device()), True
+    return cards.H200, False
 
 
 def _check(status: int, what: str) -> None:

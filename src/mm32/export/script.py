@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mm32 import gemm
 from mm32 import plan as planning
-from mm32.collect_env import planning_device
+from mm32.cuda.launch import planning_device
 from mm32.export import host, python
 from mm32.options import Activation, Kernel, Layout, Precision
 from mm32.plan import Card, Plan

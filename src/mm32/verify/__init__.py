@@ -29,21 +29,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import html
     from .batch.jobs import Pair
-    from .batch.reward import NoReward, Reward
     from .batch.run import Reports, verify_many
     from .batch.worker import work
     from .entry import verify
     from .report import Report
+    from .reward import NoReward, Reward
     from .verdict import Verdict
 
 __all__ = ["NoReward", "Pair", "Report", "Reports", "Reward", "Verdict", "html", "verify", "verify_many", "work"]
 
 _MODULES = {
-    "NoReward": "batch.reward",
+    "NoReward": "reward",
     "Pair": "batch.jobs",
     "Report": "report",
     "Reports": "batch.run",
-    "Reward": "batch.reward",
+    "Reward": "reward",
     "Verdict": "verdict",
     "verify": "entry",
     "verify_many": "batch.run",

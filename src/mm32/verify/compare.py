@@ -73,9 +73,8 @@ class Comparison:
         self.reference_seconds = 0.0
         self.passed: list[PassedProbe] = []  # data of probes that were passed, for timed windows
         self.likeness = Likeness(self.reference, self.truth)
-        self.unvaried: list[
-            str
-        ] = []  # parameters, buffers and other tensors that probes leave as they are, and how, in words
+        # parameters, buffers and other tensors that probes leave as they are, and how, in words
+        self.unvaried: list[str] = []
         # Whether the reference sorts equal entries on the last data that `vary` made.
         self.tied = False
         self.seen = Seen()  # what the inputs of everything compared so far have in common
@@ -330,9 +329,8 @@ class Comparison:
         if found.get("draws"):
             shown = ", ".join(name.removeprefix("aten::") for name in found["draws"])
             self.session.note(
-                f"the reference draws random numbers ({shown}): both sides start from the same seed at every call, and"
-                f" the float64 truth "
-                "takes the numbers that the reference drew"
+                f"the reference draws random numbers ({shown}): both sides start from the same seed at every call, and "
+                "the float64 truth takes the numbers that the reference drew"
             )
 
     def _compare_inputs(self, inputs: Any, number: int) -> None:

@@ -11,7 +11,7 @@ from .judging.judge import Judgement
 from .verdict import Verdict
 
 if TYPE_CHECKING:
-    from .batch.reward import Reward
+    from .reward import Reward
 
 # Version 2: "wrong", "left_out", "precision", "parameters_by", "isolation"; a judgement's errors are null where none could be
 # measured; "data" of trials; "draws" and "changes" of the problem; "timing" as Timing.record makes it, with a control.
@@ -96,7 +96,7 @@ class Report:
         The result is a float whose `reason` says what it is for. Raises NoReward if nothing is known about the candidate: the
         reference failed, the check could not have failed, or this tool failed.
         """
-        from .batch.reward import reward
+        from .reward import reward
 
         return reward(self, wrong, same, speed, most)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,14 +53,6 @@ def _index() -> str:
     made += [support.record("nan", name="<img src=x>", seconds=7), support.record(seconds=1000)]
     made[4]["timing"]["speedup"] = 20.0
     return html.index(made, ["right.html", "tile.html", "crashed.html", "nan.html"])
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[browser.Browser]:
-    program = browser.find()
-    assert program is not None
-    with browser.Browser(program) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@
     worker       takes jobs, builds ahead, has them verified, keeps the records
     run          a whole run on this machine, and its progress; command is the command line's part
     table        the results: a table, fast_p, the exit code
-    reward       a number for reinforcement learning, with its reason
 
 Nothing here decides whether a candidate is right or fast: a session does, as for one candidate.
 """

@@ -28,8 +28,9 @@ from typing import Any
 from ..entry import check_baseline
 from ..processes.launch import NoStart
 from .ahead import Built, Stopped, build
-from .cards import CPU, Card, arches
+from .cards import CPU, Card, arches, chosen
 from .handle import SILENCE, Broken, Runner
+from .jobs import digest
 from .judged import limits
 from .store import Lease, Store, me
 
@@ -211,8 +212,6 @@ class Worker:
 
     def _changed(self, lease: Lease) -> str:
         """Return why the scripts are not what the job was made from; "" if they are."""
-        from .jobs import digest
-
         job = lease.job
         for path, right in ((job.reference, job.reference_sha256), (job.candidate, job.candidate_sha256)):
             try:
@@ -352,8 +351,6 @@ def work(folder: str | Path, gpus: int | str | None = None, builders: int | None
     Raises ValueError where the folder is no store, or its jobs need a card and there is none; RuntimeError where no card could be
     worked on.
     """
-    from .cards import chosen
-
     worker = Worker(Store(Path(folder)), chosen(gpus), builders)
     worker.run()
     return str(worker.who["name"])

@@ -1,7 +1,7 @@
-"""How values pass between the tool and the worker's process: what both sides of the border (worker/__init__.py) import.
+"""How values pass between the tool and the processes of the scripts: what both sides of the border (worker/__init__.py) import.
 
     wire      the format of the messages: JSON and raw tensor bytes
-    stacked   a model's buffers, as a few tensors
+    stacked   a model's buffers, as a few tensors (only between the tool and the reference's process)
     memory    memory that two processes map
     handover  large tensors on a card, passed without a copy through the host
 

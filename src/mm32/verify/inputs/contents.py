@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SAMPLE, LARGER = 1 << 12, 1 << 18  # entries in a sample of a tensor, and in a larger sample
+SAMPLE, LARGER_SAMPLE = 1 << 12, 1 << 18  # entries in a sample of a tensor, and in a larger sample
 # The most different values of an input that is a mask, labels or levels; and how many of them are named one by one.
 FEW_VALUES, NAMED = 16, 4
 ORDERED = 8  # a row of at least so many entries is not in order by chance
@@ -31,7 +31,7 @@ def is_data(t: object) -> bool:
     if not isinstance(t, Tensor) or not t.is_floating_point() or t.numel() == 0:
         return False
     if t.numel() > 16 and _has_few(t):
-        others = _without_zeros(sampled(t, LARGER))  # a sample of mostly zeros holds little else
+        others = _without_zeros(sampled(t, LARGER_SAMPLE))  # a sample of mostly zeros holds little else
         if others.numel() < FEW_VALUES * MANY:
             others = _without_zeros(t.detach())
         if others.numel() < MANY or _has_few(others):

@@ -202,7 +202,7 @@ def _run(
     found, truth = [leaf for _, leaf in leaves(right)], [leaf for _, leaf in leaves(exact.output)]
     if len(found) != len(truth) or any(_shape(a) != _shape(b) for a, b in zip(found, truth, strict=True)):
         return exact
-    perturbed = _Perturbed(exact, found, truth, coarse, few)
+    perturbed = _Perturbed(exact, found, truth, few)
     left, coarsest_of_all = twin.state(), max(coarse, default=2.0**-24)
     for u in sorted(set(coarse)) or [coarsest_of_all]:
         number = 0
@@ -251,10 +251,10 @@ def in_order(
 class _Perturbed:
     """Notes in `exact` what perturbed runs do to each leaf of the output.
 
-    `found`: the leaves of the reference's output. `truth`: those of the unperturbed run. `coarse`: the unit roundoff of each.
+    `found`: the leaves of the reference's output. `truth`: those of the unperturbed run.
     """
 
-    def __init__(self, exact: Exact, found: list[Any], truth: list[Any], coarse: list[float], few: bool):
+    def __init__(self, exact: Exact, found: list[Any], truth: list[Any], few: bool):
         self.exact, self.found, self.truth, self.few = exact, found, truth, few
         # For each leaf: the sum of the squares of its normwise errors, its worst componentwise error, and the number of runs.
         self.sums = [(0.0, 0.0, 0)] * len(found)
@@ -429,6 +429,8 @@ class Separable:
         for which in self.choices:
             try:
                 part = [leaf for _, leaf in leaves(model(*self.sliced(inputs, which, rows)))]
+            except torch.OutOfMemoryError:
+                raise
             except Exception:
                 continue
             whole = [leaf[rows.to(leaf.device)] if isinstance(leaf, Tensor) else leaf for _, leaf in leaves(right)]

@@ -218,12 +218,12 @@ def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False
     part = truth.part()
     of_part = got if truth.rows is None else take(got, truth.rows)
     if (
-        said := _judge_columns(of_part, part, result.errors, bounds)
-        or _judge_rows(of_part, part, bounds)
-        or _judge_entries(of_part, part, bounds)
+        said := _judge_columns(of_part, part, result.errors)
+        or _judge_rows(of_part, part)
+        or _judge_entries(of_part, part)
         or _judge_small(of_part, part)
-        or _judge_sizes(of_part, part, result.errors, bounds)
-        or _judge_imaginary(of_part, part, result.errors, bounds)
+        or _judge_sizes(of_part, part, result.errors)
+        or _judge_imaginary(of_part, part, result.errors)
     ):
         of = "" if truth.rows is None else " (of the part of the batch that the float64 truth is of)"
         result.same, result.reason = False, said + of
@@ -274,7 +274,7 @@ def _judge_small(got: Tensor, truth: Truth) -> str:
     )
 
 
-def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
+def _judge_entries(got: Tensor, truth: Truth) -> str:
     """Return which entry is wrong by itself; empty if none is.
 
     This is for outputs of so few entries that perturbed runs tell for each what rounding does to it. It finds a wrong small
@@ -306,7 +306,7 @@ def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
     )
 
 
-def _judge_sizes(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
+def _judge_sizes(got: Tensor, truth: Truth, errors: Errors) -> str:
     """Return which entries are wrong among those of about one size, such as the tails of probabilities; empty if none are.
 
     An entry is wrong if its error exceeds its own size times the larger of two numbers, plus SIZE_BOUND u of the whole's root
@@ -334,7 +334,7 @@ def _judge_sizes(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> s
     return ""
 
 
-def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
+def _judge_columns(got: Tensor, truth: Truth, errors: Errors) -> str:
     """Return which column is wrong by itself, where there are few columns; empty if none is.
 
     It finds a wrong column of small numbers beside one of large numbers, which decide the errors of the whole. The reference's
@@ -348,10 +348,10 @@ def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) ->
     axes = [i for i in sizes.axes_of_columns(got) if few or got.numel() >= MANY_ROWS * got.shape[i]]
     if not axes or not (truth.finite() and finite(exact)):
         return ""
-    return next((said for axis in axes if (said := _judge_axis(got, truth, errors, bounds, axis))), "")
+    return next((said for axis in axes if (said := _judge_axis(got, truth, errors, axis))), "")
 
 
-def _judge_rows(got: Tensor, truth: Truth, bounds: Errors) -> str:
+def _judge_rows(got: Tensor, truth: Truth) -> str:
     """Return which row is wrong by itself, for data in which a few rows are unlike the others; empty if none is.
 
     A row runs along the last axis. Its error may be as large as a column's: COLUMN_FACTOR times the whole's bound,
@@ -384,7 +384,7 @@ def _beside(size: Tensor) -> Tensor:
     return torch.stack(means).amax(0).sqrt()
 
 
-def _judge_imaginary(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
+def _judge_imaginary(got: Tensor, truth: Truth, errors: Errors) -> str:
     """Judge the real and the imaginary parts as two columns, and return which is wrong by itself; empty if neither is."""
     exact = truth.exact
     if not got.is_complex() or not _has_parts(truth) or truth.extreme or got.numel() < MANY_ROWS:
@@ -394,10 +394,10 @@ def _judge_imaginary(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) 
     parts = truth.other(
         reference=torch.view_as_real(truth.reference.resolve_conj()), exact=torch.view_as_real(exact.resolve_conj())
     )
-    return _judge_axis(torch.view_as_real(got.resolve_conj()), parts, errors, bounds, got.dim(), PARTS_OF_COMPLEX)
+    return _judge_axis(torch.view_as_real(got.resolve_conj()), parts, errors, got.dim(), PARTS_OF_COMPLEX)
 
 
-def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis: int, names: Sequence[str] = ()) -> str:
+def _judge_axis(got: Tensor, truth: Truth, errors: Errors, axis: int, names: Sequence[str] = ()) -> str:
     """Return which column along `axis` is wrong by itself; empty if none is. `names`: what the columns are called."""
     columns = got.shape[axis]
     x = widened(truth.exact)

@@ -213,7 +213,7 @@ class _Measure:
         else:
             self.against, self.bound = "componentwise", truth.own()[1].componentwise
             if self.gauge is None:
-                self.scale = rms(self.exact) if truth._scale is None else truth._scale
+                self.scale = truth.scale()
             if judgement is not None and _only_the_whole(judgement):
                 self.against, self.bound, self.scale = "normwise", judgement.bounds.normwise, rms(self.exact)
         self.both = self.exact is not truth.reference

@@ -32,7 +32,7 @@ NOT_FINITE = "the reference's own answer is not finite there"
 FULL_BITS = 22.0  # if an arithmetic has more bits than this, it does not matter that no data show more
 MOST_RANGES = 4  # the most ranges of lines that are named one by one
 MOST_HELD = 256 << 20  # bytes of outputs up to which it does not matter that two are held at once
-LARGER = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.larger}
+GROWING = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.larger}
 EQUAL = {"constant", "zero rows", "rare equal rows"}  # data whose entries, or rows, are equal, as those of padding are
 FINE_PROBES = {v.name for v in ISOLATING}
 Apart = Callable[["Comparison"], tuple[dict[str, Any], str] | None]  # a probe that has a module of its own
@@ -101,7 +101,7 @@ class Probing:
         if decided and len(skipped) <= len(applied):
             names = ", ".join(dict.fromkeys(str(p["name"]) for p in decided))
             said.append(f"data of which rounding decides what the reference answers ({names})")
-        larger = [p for p in probes if p["name"] in LARGER]
+        larger = [p for p in probes if p["name"] in GROWING]
         if larger and all(p.get("reason") == NOT_FINITE for p in larger) and len(skipped) <= len(applied):
             said.append("larger values, for which the reference's own answer is not finite")
         if any(p["name"] == "indefinite" and p.get("reason") == NOT_FINITE for p in probes):

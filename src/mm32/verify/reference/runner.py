@@ -25,8 +25,8 @@ from ..worker.runner import (
     BuildError,
     Request,
     ScriptRunner,
+    equal_bits,
     kept_generators,
-    same_bits,
     seed_everything,
 )
 from .examiner import Examiner
@@ -211,7 +211,7 @@ class ReferenceRunner(ScriptRunner):
             return {"kept": False}
         for name, t in present.items():
             # Only where it differs: an expanded buffer, say, has no memory of its own that could be written to.
-            if not same_bits(t, own[name]):
+            if not equal_bits(t, own[name]):
                 t.copy_(own[name])
         self.last = self.ready = None
         self.keep_state(list(self.kept_state))

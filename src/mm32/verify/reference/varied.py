@@ -53,7 +53,7 @@ CHANGES |= {f"{data} with other parameters": states.perturb for data in catalogu
 CHANGES |= {f"{data} with parameters of one sign": partial(states.perturb, signs=False) for data in catalogue.COMBINED}
 # Variations of tables that the model looks up by integers, and the change of floating-point inputs that the tables get.
 TABLES = {"offset tables": "offset", "planted tables": "planted"}
-BY_NAME = {
+ALL_BY_NAME = {
     variation.name: variation for variation in (*catalogue.VARIATIONS, *catalogue.MILDER.values(), *isolating.ISOLATING)
 }
 STEPS = {"floor", "ceil", "round", "trunc", "frac", "remainder", "floor_divide"}
@@ -94,7 +94,7 @@ PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that look so
 STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
 TINY = ("tiny rows", "times 1e-7")  # variations whose values are so small that in fp32 1 plus one of them is 1
 # Variations with large values, which behind a steep operator would show nothing but these errors.
-LARGER = (
+HIDDEN_BY_STEEP = (
     "aligned",
     "times 100000",
     "times 10000",
@@ -120,7 +120,7 @@ class Varied:
         runner = self.runner
         assert runner.model is not None
         name, seed = request["name"], request["seed"]
-        variation = BY_NAME.get(name)
+        variation = ALL_BY_NAME.get(name)
         why_not = self._unsuited(name, variation, request["entries"])
         if why_not is not None:
             return {"why_not": why_not}
@@ -136,7 +136,7 @@ class Varied:
         try:
             data = variation.data if variation is not None and variation.state else name
             if data:
-                filled = self._filled(data, BY_NAME.get(data), leaves, generator, request)
+                filled = self._filled(data, ALL_BY_NAME.get(data), leaves, generator, request)
             if variation is not None and variation.state:
                 turned = self._change_state(variation, generator, seed, unvaried, request.get("keep") or [])
             if data:
@@ -167,7 +167,7 @@ class Varied:
             assert self.runner.model is not None
             if not states.has_neutral(self.runner.model):
                 return ""
-            return self._unsuited(variation.data, BY_NAME[variation.data], entries)
+            return self._unsuited(variation.data, ALL_BY_NAME[variation.data], entries)
         operators = self.runner.operators()
         if variation is not None and variation.isolating and not self._isolates(name, entries):
             return ""
@@ -183,7 +183,7 @@ class Varied:
             return "an Inf times a long product that underflows is NaN in one order and Inf in another"
         if name in TINY and operators & ORDERED and self._is_steep():
             return "it would make ties of what the reference sorts, as far as fp32 goes: rounding decides the order"
-        if name in LARGER and self._is_steep():
+        if name in HIDDEN_BY_STEEP and self._is_steep():
             return "it would turn the rounding of large values into errors of the answer"
         of_integers = self.runner.products or self._only_sums() or operators & BITS
         if name == "wide integers" and (self._lookups() or not of_integers):
@@ -247,6 +247,8 @@ class Varied:
             with redrawn.Redraw(choose, seed, fractions) as redraw:
                 try:
                     filled = pytree.tree_leaves(runner.script_inputs(seed))
+                except torch.OutOfMemoryError:
+                    raise
                 except Exception as error:
                     raise contents.CannotVary(
                         text.one_line(f"get_inputs fails with other integers of its ranges: {error}", 160)

@@ -211,7 +211,7 @@ class ScriptRunner:
 
     def changed_state(self) -> list[str]:
         """Return the names of the kept buffers that are no longer as they were."""
-        return [name for name, own, value in self._kept() if not same_bits(own, value)]
+        return [name for name, own, value in self._kept() if not equal_bits(own, value)]
 
     def _kept(self) -> list[tuple[str, Tensor, Tensor]]:
         """Return, for each kept buffer that the model still has, its name, itself, and the value that every call finds in it."""
@@ -448,5 +448,5 @@ def plain_attributes(model: nn.Module) -> dict[str, Any]:
     return found
 
 
-def same_bits(a: Tensor, b: Tensor) -> bool:
+def equal_bits(a: Tensor, b: Tensor) -> bool:
     return torch.equal(memory.bits_of(a), memory.bits_of(b))

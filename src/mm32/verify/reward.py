@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..verdict import Verdict
+from .verdict import Verdict
 
 if TYPE_CHECKING:
-    from ..report import Report
+    from .report import Report
 
 
 class NoReward(RuntimeError):
