@@ -42,7 +42,13 @@ UNIT = 2.0**-24
 LO_SHIFT = 11  # a scaled lo is multiplied by 2^LO_SHIFT, as in emulated/panels.cuh
 KEPT_BITS, WIDTH = 25, 16  # the fraction bits that Hopper keeps of each addend, and how many products it adds at once
 LEAST_EXPONENT = {1: -14, 3: -14, 6: -126}  # the least of a normal fp16 or bf16 number, by number of products
-PROMOTED = {"tensorcore": 64, "mma": 32}  # places of K between promotions, by kernel
+PROMOTED = {
+    "tensorcore": 64,
+    "mma": 32,
+}  # places of K between promotions, by kernel; `promoted_every` has those of short K
+# Below LONG_K "tensorcore" promotes more often (tensorcore.cu): bf16x6 every 16 of K, a scaled lo every 32, or every 16 below
+# SCALED_BY_16.
+SCALED_BY_16, LONG_K = 512, 2048
 FMA_PROMOTED = 128  # the same in mm32_fallback (plan/fma.py, ACCURATE_TILE)
 # LINE_LANES threads share a sum of a row or column that is recomputed by itself, PAIR_LANES threads that of a single element. In
 # rows and columns a thread takes LINE_NEIGHBOURS neighbouring places of K at a time, and from K = SHARED_LINE on LINE_SHARES
@@ -84,6 +90,17 @@ def componentwise(c: Array, a: Array, b: Array) -> float:
         return float(np.max(np.where(error == 0, 0.0, error / size), initial=0.0))
 
 
+def promoted_every(k: int, kernel: str, tier: str, promote: int | None = None) -> int:
+    """Return the places of K between two promotions of hi*hi, for K = `k`. `promote` is that of `matmul`."""
+    if kernel != "tensorcore":
+        return PROMOTED[kernel]
+    if promote not in (None, 4) and tier != BF16X6:
+        return 16 * promote
+    if tier not in (SCALED_LO, BF16X6) or k >= LONG_K:
+        return PROMOTED[kernel]
+    return 16 if tier == BF16X6 or k < SCALED_BY_16 else 32
+
+
 def bound(
     k: int,
     kernel: str = "tensorcore",
@@ -111,7 +128,7 @@ def bound(
     split, dropped, lost, small_terms = 8.0, 4.0, 8.0 if tier == SCALED_LO else 4.0, 0.1
     if tier == BF16X6:
         split, dropped, lost, small_terms = 0.0, 1.0, 0.0, 0.5
-    every = PROMOTED[kernel] if promote is None or tier == BF16X6 else 16 * promote
+    every = promoted_every(k, kernel, tier, promote)
     whole, rest = divmod(k, BLOCK_K)
     # The places of the last K-block that hold something. In the order of a multiply that packs inline, they spread over up to
     # twice as many.
@@ -206,7 +223,7 @@ def multiply(
     *,
     block: int = BLOCK_K,
     cross_block: int = BLOCK_K,
-    promoted_every: int = 1,
+    blocks_promoted: int = 1,
     kept_bits: int = KEPT_BITS,
     width: int = WIDTH,
     parts: int = 1,
@@ -214,11 +231,12 @@ def multiply(
 ) -> Array:
     """Return C (M, N), with the scale undone, from the panels of A's M rows and of B's N columns.
 
-    In each `block` of K (64, or 32 in the kernel "mma", or 16) the small terms are added first. With a scaled lo, the products
-    with lo come first in each `cross_block` (64, or 32 in "mma"), by themselves, and hi*hi is added to 2^-11 times their sum.
+    In each `block` of K (64, 32 or 16) the small terms are added first. With a scaled lo, and with six products if `block` is
+    shorter, the small terms of each `cross_block` (64, or 32 in "mma") come first, by themselves; the first of its blocks adds
+    hi*hi to their sum, times 2^-11 with a scaled lo.
 
     Args:
-        promoted_every: the number of blocks between promotions; 0 for no promotion, as always with one product.
+        blocks_promoted: the number of blocks between promotions; 0 for no promotion, as always with one product.
         kept_bits: the card's, as in `tensor_core`.
         width: the card's, how many products are added at once.
         parts: how many parts of K are summed apart and then added up (`add_up`).
@@ -228,8 +246,9 @@ def multiply(
     k_blocks = -(-k // BLOCK_K)
     places = (np.arange(0, k_blocks * BLOCK_K, BLOCK_K)[:, None] + np.array(order)).reshape(-1)
     a_planes, b_planes = ([np.pad(x, ((0, 0), (0, -k % BLOCK_K)))[:, places] for x in side.planes] for side in (a, b))
-    every = 0 if a.products == 1 else promoted_every
-    assert every == 1 or not a.scaled_lo
+    every = 0 if a.products == 1 else blocks_promoted
+    apart = a.scaled_lo or (a.products == 6 and block < cross_block)
+    assert every == 1 or not apart
 
     def add(acc: Double, pairs: Sequence[tuple[int, int]], begin: int, end: int) -> Double:
         for i, j in pairs:
@@ -243,9 +262,9 @@ def multiply(
     for first, last in pairwise(part_edges(k, parts)):
         total, acc = np.zeros((m, n), np.float32), np.zeros((m, n))
         for begin in range(first, last, block):
-            if a.scaled_lo and begin % cross_block == 0:
-                acc = add(acc, pairs[:2], begin, begin + cross_block) * 2.0**-LO_SHIFT
-            acc = add(acc, pairs[2:] if a.scaled_lo else pairs, begin, begin + block)
+            if apart and begin % cross_block == 0:
+                acc = add(acc, pairs[:-1], begin, begin + cross_block) * (2.0**-LO_SHIFT if a.scaled_lo else 1.0)
+            acc = add(acc, pairs[-1:] if apart else pairs, begin, begin + block)
             if every and ((begin - first) // block + 1) % every == 0:
                 total, acc = total + acc.astype(np.float32), np.zeros((m, n))
         total = total + acc.astype(np.float32)
@@ -359,7 +378,7 @@ def product(
     if tier == FMA:
         return fp32_matmul(a, b, FMA_PROMOTED)
     x, y = (pack(rows, PRODUCTS[tier], tier == SCALED_LO) for rows in (a, np.ascontiguousarray(b.T)))
-    block = PROMOTED[kernel] if promote is None or tier == BF16X6 else 16 * promote
+    block = promoted_every(a.shape[1], kernel, tier, promote)
     order = INLINE_ORDER if inline_pack else tuple(range(BLOCK_K))
     with np.errstate(invalid="ignore", over="ignore"):
         return multiply(x, y, block=block, cross_block=PROMOTED[kernel], parts=parts, order=order)

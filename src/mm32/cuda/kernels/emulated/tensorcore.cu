@@ -2,10 +2,10 @@
 //
 // A block computes 128 x TILE_N tiles, one after another (persistent grid). A producer thread fills a ring of STAGES in
 // shared memory by bulk copies, one K-block of 64 at a time, each as soon as mm32_pack has packed it. Two consumer warpgroups
-// multiply, each 64 rows of the tile. Tensor cores truncate their sums, so after every 64 of K the sums are promoted, that
-// is, added to fp32 registers and rounded to nearest. The consumers alternate (named barriers 1 and 2): one promotes while
-// the other multiplies. With PRODUCTS = 1 there is one product, of the hi parts, and no promotion: TF32-class accuracy.
-// With INLINE_PACK = 1 nothing is packed before: two more warpgroups fill the ring (emulated/inline_pack.cuh).
+// multiply, each 64 rows of the tile. Tensor cores truncate their sums, so after every 64 of K (with short K more often) the
+// sums are promoted, that is, added to fp32 registers and rounded to nearest. The consumers alternate (named barriers 1 and 2):
+// one promotes while the other multiplies. With PRODUCTS = 1 there is one product, of the hi parts, and no promotion: TF32-class
+// accuracy. With INLINE_PACK = 1 nothing is packed before: two more warpgroups fill the ring (emulated/inline_pack.cuh).
 //
 // Launch: min(multiprocessors, tiles) blocks of 384 threads, with INLINE_PACK 512 (grid-stride loop over tiles).
 // Dynamic shared memory: STAGES * STAGE + 1024 bytes, and QUEUE bytes more with INLINE_PACK. Static: 12 to 18 KB.
@@ -30,6 +30,10 @@
 constexpr int STAGES = MM32_STAGES;
 constexpr int A_PLANE = TILE_M * PLANE_ROW, B_PLANE = TILE_N * PLANE_ROW, STAGE = PLANES * (A_PLANE + B_PLANE);
 constexpr int PROMOTE = MM32_PROMOTE;
+// For K below LONG_K hi * hi is promoted more often, by bf16x6 every 16 of K, by fp16x3 with a scaled lo every 32, or every 16
+// below SCALED_BY_16: one large product in each 64 of K cuts all that are added to it afterwards. Over a longer K, an fp32 sum
+// of data of one sign loses as much.
+constexpr int SCALED_BY_16 = 512, LONG_K = 2048;
 constexpr int B_AT = PLANES * A_PLANE;  // where B's planes begin in a stage
 // Whether the consumers alternate by K-blocks and not by promotions. With short K one then stores while the other multiplies.
 constexpr bool ALTERNATE_BLOCKS = PROMOTE == 1;
@@ -287,12 +291,12 @@ __device__ __forceinline__ bool multiply_scaled_blocks(float (&sum)[TILE_N / 2],
 #endif
 
 // Adds the products of K-blocks begin .. end to the sums, with or without a scaled lo: each has a loop of its own, because one
-// loop with both made ptxas wait for every wgmma (2048 x 4096 x 2048: 283 us instead of 188). Returns false if the producer has
-// stopped.
-template <bool SCALED_LO>
+// loop with both made ptxas wait for every wgmma (2048 x 4096 x 2048: 283 us instead of 188). hi * hi is promoted EVERY 16 of
+// K. Returns false if the producer has stopped.
+template <bool SCALED_LO, int EVERY>
 __device__ __forceinline__ bool multiply_blocks(float (&sum)[TILE_N / 2], Consumer& c, int begin, int end) {
 #if MM32_PRODUCTS == 3
-    if constexpr (SCALED_LO && !ALTERNATE_BLOCKS) return multiply_scaled_blocks(sum, c, begin, end);
+    if constexpr (SCALED_LO && EVERY == 4) return multiply_scaled_blocks(sum, c, begin, end);
 #endif
     const int lane = threadIdx.x % 32;
 #pragma unroll 1
@@ -322,32 +326,41 @@ __device__ __forceinline__ bool multiply_blocks(float (&sum)[TILE_N / 2], Consum
         const unsigned long long b_mid = wgmma_operand<B_ROWS>(b_at + B_PLANE), b_lo = wgmma_operand<B_ROWS>(b_at + 2 * B_PLANE);
         begin_turn(part, c.number);
         multiply_block(part, a_lo, b_hi, 0), multiply_block(part, a_mid, b_mid, 1), multiply_block(part, a_hi, b_lo, 1);
-        multiply_block(part, a_mid, b_hi, 1), multiply_block(part, a_hi, b_mid, 1), multiply_block(part, a_hi, b_hi, 1);
-        wgmma_commit(), end_turn(c.number);
-        promote(true);
+        multiply_block(part, a_mid, b_hi, 1), multiply_block(part, a_hi, b_mid, 1);
+#pragma unroll
+        for (int first = 0; first < 4; first += EVERY) {
+            if (first > 0) wgmma_pin(part), wgmma_fence();
+#pragma unroll
+            for (int k = first; k < first + EVERY; k++) multiply(part, a_hi, b_hi, k, first == 0 || k > first);
+            wgmma_commit();
+            if (first == 0) end_turn(c.number);
+            promote(first + EVERY == 4);
+        }
 #else
         const unsigned long long a_lo = wgmma_operand<A_ROWS>(a_at + A_PLANE), b_lo = wgmma_operand<B_ROWS>(b_at + B_PLANE);
         if constexpr (SCALED_LO) {
             begin_turn(part, c.number);
             multiply_block(part, a_lo, b_hi, 0), multiply_block(part, a_hi, b_lo, 1);
-            wgmma_commit(), wgmma_wait<0>(), wgmma_pin(part);
+            wgmma_commit();
+            if (!ALTERNATE_BLOCKS) end_turn(c.number);
+            wgmma_wait<0>(), wgmma_pin(part);
             scale_back(part);
         }
 #pragma unroll
-        for (int first = 0; first < 4; first += PROMOTE) {
+        for (int first = 0; first < 4; first += EVERY) {
             if (SCALED_LO || first > 0) wgmma_pin(part), wgmma_fence();
             else begin_turn(part, c.number);
             if constexpr (!SCALED_LO) {
 #pragma unroll
-                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_lo, b_hi, k, k > first);
+                for (int k = first; k < first + EVERY; k++) multiply(part, a_lo, b_hi, k, k > first);
 #pragma unroll
-                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_lo, k, 1);
+                for (int k = first; k < first + EVERY; k++) multiply(part, a_hi, b_lo, k, 1);
             }
 #pragma unroll
-            for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_hi, k, !SCALED_LO || first == 0 || k > first);
+            for (int k = first; k < first + EVERY; k++) multiply(part, a_hi, b_hi, k, !SCALED_LO || first == 0 || k > first);
             wgmma_commit();
-            if (first + PROMOTE == 4) end_turn(c.number);
-            promote(first + PROMOTE == 4);
+            if (first + EVERY == 4 && (!SCALED_LO || ALTERNATE_BLOCKS)) end_turn(c.number);
+            promote(first + EVERY == 4);
         }
 #endif
 #endif
@@ -358,6 +371,17 @@ __device__ __forceinline__ bool multiply_blocks(float (&sum)[TILE_N / 2], Consum
         if (lane == 0 && end > begin) barrier_arrive(c.empty_barriers + 8 * (c.stage == 0 ? STAGES - 1 : c.stage - 1));
     }
     return true;
+}
+
+// multiply_blocks, promoted as often as K = `k` asks for.
+__device__ __forceinline__ bool multiply_part(float (&sum)[TILE_N / 2], Consumer& c, int begin, int end, long long k,
+                                              bool scaled_lo) {
+    if constexpr (PLANES == 3)
+        return k < LONG_K ? multiply_blocks<false, 1>(sum, c, begin, end) : multiply_blocks<false, 4>(sum, c, begin, end);
+    if (PLANES == 1 || !uniform(scaled_lo)) return multiply_blocks<false, PROMOTE>(sum, c, begin, end);
+    if (ALTERNATE_BLOCKS || k < SCALED_BY_16) return multiply_blocks<PLANES == 2, 1>(sum, c, begin, end);
+    if (k < LONG_K) return multiply_blocks<PLANES == 2, 2>(sum, c, begin, end);
+    return multiply_blocks<PLANES == 2, 4>(sum, c, begin, end);
 }
 
 __device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigned ring, unsigned full_barriers,
@@ -401,9 +425,7 @@ __device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigne
         float sum[TILE_N / 2];
 #pragma unroll
         for (int i = 0; i < TILE_N / 2; i++) sum[i] = 0.f;
-        const bool whole = PLANES == 2 && uniform(scaled_lo) ? multiply_blocks<PLANES == 2>(sum, c, begin, end)
-                                                             : multiply_blocks<false>(sum, c, begin, end);
-        if (!whole) return;
+        if (!multiply_part(sum, c, begin, end, p.k, scaled_lo)) return;
         const TileOfPart done = tile;
         scheduler.advance(p, gridDim.x);
         if (scheduler.has_tile(p, s.parts)) {
