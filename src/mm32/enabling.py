@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from mm32.cuda import launch
 from mm32.dropin import TINY, DropIn, Stats, prepare
+from mm32.gemm import check_options
 from mm32.options import Precision
 
 _dropin = DropIn("CUDA", prepare, TINY)
@@ -78,6 +79,13 @@ class enabled(contextlib.ContextDecorator):
     """
 
     def __init__(self, precision: Precision | None = None) -> None:
+        if precision is not None and not isinstance(precision, str):
+            raise TypeError(
+                f"mm32.enabled takes a precision by name or nothing, got {type(precision).__name__}: as a decorator it is "
+                "written with parentheses, @mm32.enabled()"
+            )
+        if precision is not None:
+            check_options(None, precision)
         self._precision = precision
         self._who: list[object] = []  # an object for each time that it was entered and not yet left
 

@@ -24,7 +24,7 @@ MAX_STATES = 8  # the most states of one key, which differ in strides, classes, 
 
 _TENSOR_TYPES = dispatch.TENSOR_TYPES
 _is_compiling, _is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
-_function_modes = torch._C._len_torch_function_stack
+_function_modes, _tracing = torch._C._len_torch_function_stack, torch._C._get_tracing_state
 _float32 = torch.float32
 
 
@@ -123,6 +123,7 @@ def run(
         or _function_modes() > 0
         or forward_ad._current_level >= 0
         or profiler._is_profiler_enabled
+        or _tracing() is not None  # a shape may then raise an error of torch.jit.trace, which must reach the caller
         or type(a) not in _TENSOR_TYPES
     ):
         return None

@@ -78,6 +78,7 @@ class Gemm:
 
 
 def check_options(activation: str | None, precision: str) -> None:
+    """Raise ValueError for an activation or a precision that mm32 does not have."""
     if activation is not None and activation not in activations.names():
         raise ValueError(
             f"unknown activation {activation!r}: mm32 fuses None, {', '.join(map(repr, activations.names()))}"

@@ -104,7 +104,8 @@ class Linear(torch.nn.Linear):
         if not _takes(input, weight, bias):
             return torch_product.activate(F.linear(input, weight, bias), activation)
         recorded = (
-            torch.is_grad_enabled()
+            isinstance(input, torch.Tensor)
+            and torch.is_grad_enabled()
             and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad))
             and not torch.jit.is_tracing()  # a traced program must not depend on whether gradients are recorded
         )
@@ -209,7 +210,9 @@ def _count_steps() -> None:
 def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
     """Return whether mm32 computes the layer."""
     if not isinstance(input, torch.Tensor):
-        return False  # torch's error says what it takes
+        return hasattr(
+            type(input), "__torch_function__"
+        )  # a proxy of torch.fx, say; else torch's error says what it takes
     for t in (input, weight, bias):
         if t is None:
             continue

@@ -6,9 +6,12 @@ gradients, and where nothing is packed.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import register_flop_formula
 
 from mm32 import activations, dispatch, fast_path, gemm, prepared, sharding, torch_product, transforms
 from mm32 import plan as planning
@@ -269,6 +272,15 @@ _library = torch.library.Library("mm32", "FRAGMENT")
 _library.impl("matmul", transforms.autograd, "Autograd", with_keyset=True)
 _library.impl("matmul_out", transforms.autograd_out, "Autograd", with_keyset=True)
 torch.library.register_vmap("mm32::matmul", transforms.vmap)
+
+
+@register_flop_formula([torch.ops.mm32.matmul, torch.ops.mm32.matmul_out, torch.ops.mm32.sharded_matmul])
+def _flops(a: Sequence[int], b: Sequence[int], *_: Any, **__: Any) -> int:
+    """The operations of a product of these shapes, as torch.utils.flop_counter counts them: 2 M N K."""
+    shape = gemm.result_shape(a, b)
+    return 2 * math.prod(shape) * a[-1]
+
+
 torch.library.register_vmap("mm32::matmul_out", transforms.vmap_out)
 
 
@@ -326,7 +338,19 @@ def matmul(
         torch.Size([2048, 1024])
     """
     done = fast_path.run(a, b, bias, out, activation, precision, kernel)
-    return _matmul(a, b, bias, activation, precision, kernel, out) if done is None else done
+    if done is not None:
+        return done
+    if foreign := _foreign(a, b, bias, out):
+        return torch.overrides.handle_torch_function(
+            matmul, foreign, a, b, bias=bias, activation=activation, precision=precision, kernel=kernel, out=out
+        )
+    return _matmul(a, b, bias, activation, precision, kernel, out)
+
+
+def _foreign(*given: Any) -> tuple[Any, ...]:
+    """Return the arguments that are no tensors but have torch's protocol for functions, as the proxies of torch.fx."""
+    known = (torch.Tensor, PackedOperand)
+    return tuple(x for x in given if not isinstance(x, known) and hasattr(type(x), "__torch_function__"))
 
 
 def _matmul(
@@ -451,6 +475,10 @@ def linear(
     done = fast_path.run(x, weight, bias, out, activation, precision, kernel, not packed)
     if done is not None:
         return done
+    if foreign := _foreign(x, weight, bias, out):
+        return torch.overrides.handle_torch_function(
+            linear, foreign, x, weight, bias, activation=activation, precision=precision, kernel=kernel, out=out
+        )
     if isinstance(weight, PackedOperand):
         if isinstance(x, torch.Tensor) and x.dim() > 0 and x.size(-1) != weight.source.size(0):
             raise RuntimeError(

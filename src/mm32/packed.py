@@ -277,7 +277,7 @@ def unwrap(
         if operand.precision != precision:
             raise ValueError(
                 f"{name} was packed for precision {operand.precision!r}, and precision {precision!r} was asked for: make it with "
-                f"mm32.pack({name}, precision={precision!r})"
+                f"mm32.pack({name}, side={side!r}, precision={precision!r})"
             )
         if kernel not in ("auto", *planning.EMULATED_KERNELS):
             raise ValueError(f"kernel {kernel!r} takes operands as they are: give it the packed operand's source")

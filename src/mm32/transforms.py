@@ -57,6 +57,11 @@ class Mm32Matmul(_SingleLevelFunction):
     dispatcher, torch.func has already separated the levels, and torch's base class for that is _SingleLevelFunction."""
 
     @staticmethod
+    def _compiled_autograd_key(ctx: Any) -> tuple[Any, ...]:
+        """For compiled autograd, as torch.autograd.Function has it."""
+        return (ctx._autograd_function_id,)
+
+    @staticmethod
     def forward(
         ctx: Any,
         a: torch.Tensor,

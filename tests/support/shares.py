@@ -39,6 +39,7 @@ AREAS = {
     "test_numerics": "numerics",
     "test_accuracy": "numerics",
     "test_dropin": "drop-in",
+    "test_foreign": "operators",
     "test_nn": "layers",
     "test_packed": "layers",
     "test_export": "export",

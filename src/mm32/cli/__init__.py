@@ -33,6 +33,9 @@ def main() -> None:
 
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, interrupt)
+    for stream in (sys.stdout, sys.stderr):  # an encoding without µ must not end a command
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except (KeyboardInterrupt, SystemExit) as stop:
@@ -44,8 +47,15 @@ def main() -> None:
     except Exception as error:
         import traceback
 
+        import mm32
         from mm32 import error_page
 
+        if isinstance(error, ImportError) and mm32._failure is not None:
+            print(
+                f"mm32: this needs torch, and that failed: {mm32._failure} (`mm32 env` shows what is missing)",
+                file=sys.stderr,
+            )
+            raise SystemExit(1) from None
         traceback.print_exc()
         if said := error_page.pointer(str(error)):
             print(f"mm32: {said}", file=sys.stderr)

@@ -99,7 +99,7 @@ def export_script(plan: Plan, layout: str, *, linear: bool = False) -> str:
     if plan.workspace is not None and any(plan.workspace.prepacked):
         raise ValueError("a file takes operands as they are; this plan is for operands that were packed beforehand")
     text = _fill(
-        TEMPLATE.read_text(),
+        TEMPLATE.read_text(encoding="utf-8"),
         {**_about(plan, layout, linear), **host.fields(plan), **python.fields(plan, layout, linear)},
     )
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -108,7 +108,7 @@ def export_script(plan: Plan, layout: str, *, linear: bool = False) -> str:
 
 def write(path: Path, text: str, *, force: bool = False) -> None:
     """Write the file. Raises FileExistsError if it exists, unless `force`."""
-    with open(path, "w" if force else "x") as file:
+    with open(path, "w" if force else "x", encoding="utf-8") as file:
         file.write(text)
 
 

@@ -346,6 +346,10 @@ class Session:
         for i in self.stages[first].pools.always_same():
             if i not in said_already:
                 self.report.left_out.append(f"times with input {i} other than the same in every call")
+        for i in self.stages[first].pools.always_same(mixed=True):
+            self.report.left_out.append(f"times with input {i} other than parts of one tensor, in another order")
+        if self.stages[first].state and not self.stages[first].pools.state:
+            self.report.left_out.append("times from other states of the buffers that calls change, which are large")
         measured = self._measure(first, few, timeout, comparison)
         self.report.timing = measured.record()
         for name in others:

@@ -384,3 +384,27 @@ def test_a_constant_buffer_that_the_candidate_lacks_leaves_the_probes_of_paramet
             {"same" if expected == "SAME" else "different"},
         )
         assert "buffer 'mask' other than it is" in report.left_out
+
+
+def test_weights_packed_again_only_by_load_state_dict_are_named(verdict: Callable[..., tuple[str, str, Any]]) -> None:
+    """An optimizer writes to the weights themselves, so a hook of load_state_dict is no help."""
+    init = "self.l = torch.nn.Linear(16, 8)"
+    again = "\n        self.packed = None\n    def load_state_dict(self, *a, **k):\n        self.packed = None\n"
+    again += "        return super().load_state_dict(*a, **k)\n    def unused(self):\n        pass"
+    packs = "if self.packed is None: self.packed = self.l.weight.detach().T.contiguous()\n"
+    packs += "        return x @ self.packed + self.l.bias"
+    right = "return torch.nn.functional.linear(x, self.l.weight, self.l.bias)"
+    got, reason, report = verdict(right, packs, "[torch.randn(32, 16)]", init=init + again)
+    assert got == "SAME", reason
+    assert later_parameters.SAYS in report.left_out
+
+
+@pytest.mark.parametrize("zeroes", [True, False])
+def test_an_output_that_the_next_call_changes_is_named(
+    zeroes: bool, verdict: Callable[..., tuple[str, str, Any]]
+) -> None:
+    wrong = "out = x * 2\n        if getattr(self, 'last', None) is not None and %s: self.last.zero_()\n"
+    wrong += "        self.last = out\n        return out"
+    got, reason, report = verdict("return x * 2", wrong % zeroes, "[torch.randn(32, 16)]")
+    assert got == "SAME", reason
+    assert any("outputs that are kept over the next call" in said for said in report.left_out) == zeroes

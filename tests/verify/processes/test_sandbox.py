@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from mm32.verify import Report, Verdict, verify
-from mm32.verify.processes import launch, sandbox
+from mm32.verify.processes import launch, sandbox, supervisor
 from mm32.verify.processes.process import Limits, WorkerProcess
 from support.verify.fixtures import REFERENCE, RIGHT, Leftovers, Run, forward
 from support.verify.pages import page
@@ -436,3 +436,23 @@ def test_the_python_interface_needs_no_import_of_its_own() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["verify", "0"], done.stderr
+
+
+def test_a_process_whose_first_thread_has_ended_still_lives() -> None:
+    code = (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "print('on', flush=True)\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            until = time.monotonic() + 10
+            while supervisor._status(f"/proc/{process.pid}/stat")[0] not in supervisor.DEAD:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            assert supervisor._of_threads(str(process.pid), "Z") not in supervisor.DEAD
+        finally:
+            process.kill()

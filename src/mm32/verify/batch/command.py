@@ -127,6 +127,8 @@ class Request:
 def run(request: Request) -> int:
     """Verify a folder's candidates, or those of a KernelBench run. Returns the exit code. Raises WrongArgument."""
     request.check()
+    if request.html is not None and (folder := pages.folder_of(request.html)).exists() and not folder.is_dir():
+        raise WrongArgument(f"{folder}, where the pages of --html go, is no folder: remove it, or give another name")
     pairs, tasks, where = request.candidates()
     import rich.console
 
@@ -145,7 +147,7 @@ def run(request: Request) -> int:
                 new = len(rows) > batch.before
                 progress.finished(row.name, new)
                 if new and not status.is_terminal:
-                    _say(status, f"{row.name}: {row.verdict.value} ({progress.line().split(' | ')[0]})")
+                    _say(status, f"{one_line(row.name, None)}: {row.verdict.value} ({progress.line().split(' | ')[0]})")
     except KeyboardInterrupt:
         _say(status, f"ending: {len(rows)} of {batch.total} are done and kept in {where}; the same command goes on")
         raise
@@ -178,7 +180,7 @@ def _beginning(batch: Batch, where: Path, submit: bool) -> str:
     if batch.before:
         said += f"; {batch.before} of them were done before, with the same contents and options"
     if batch.others:
-        said += f"; {batch.others} more there are of other contents or options, and stay as they are"
+        said += f"; {batch.others} more there are of other contents or options, and are left alone"
     if submit:
         said += f"; workers: mm32 verify --worker {where}"
     return said
@@ -206,7 +208,7 @@ def _write(request: Request, batch: Batch, where: Path, found: dict[str, dict[st
             name = "eval_results.json" if len(texts) == 1 else f"eval_results_level_{level}.json"
             write_whole(where / name, text + "\n")
             if (asked := request.eval_results) is not None:
-                write_whole(asked if len(texts) == 1 else asked.with_name(name), text + "\n")
+                write_whole(asked if len(texts) == 1 else asked.with_stem(f"{asked.stem}_level_{level}"), text + "\n")
 
 
 def work(folder: Path, gpus: str | None, builders: int | None) -> int:

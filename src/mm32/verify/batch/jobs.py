@@ -68,7 +68,19 @@ class Pair:
 
 
 def digest(path: Path) -> str:
+    """Return the digest of a script's contents. Raises OSError."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _checked(path: Path) -> str:
+    """Return the same for a script that is given. Raises WrongArgument where it cannot be read, or has no name in UTF-8."""
+    try:
+        str(path).encode()
+        return digest(path)
+    except UnicodeEncodeError:
+        raise WrongArgument(f"the name of {str(path)!a} is not UTF-8: rename it") from None
+    except OSError as error:
+        raise WrongArgument(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def in_folder(reference: Path, folder: Path) -> list[Pair]:
@@ -95,13 +107,14 @@ def of_pairs(pairs: Iterable[Pair | Sequence[str | Path]]) -> list[Pair]:
 
 
 def make(pairs: Sequence[Pair], options: Options) -> list[Job]:
-    """Return the jobs of these pairs. Candidates of one reference share a seed, which nobody has known before now.
+    """Return the jobs of these pairs. Candidates of one reference share a seed, which nobody has known before now. Raises
+    WrongArgument for a script that cannot be read.
 
     A candidate's own process is told its seed in any case, so another candidate's seed tells it nothing. But a candidate that was
     written after a seed was used must not meet that seed again. A job that a store already has keeps the seed that it has there.
     """
     seeds: dict[str, int] = {}
-    hashes = {path: digest(path) for pair in pairs for path in (pair.reference, pair.candidate)}
+    hashes = {path: _checked(path) for pair in pairs for path in (pair.reference, pair.candidate)}
     said = json.dumps({"mm32": mm32.__version__, **options.record()}, sort_keys=True)
     jobs = []
     for pair in pairs:

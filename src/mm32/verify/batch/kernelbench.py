@@ -47,18 +47,22 @@ def problems_of(problems: Path, level: int) -> dict[int, Path]:
 def pairs(run: Path, problems: Path | None = None) -> list[Pair]:
     """Return every candidate of a run with its problem, sorted by level, problem and sample. Raises WrongArgument."""
     where = problems or find_problems(run)
-    names = [(match, path) for path in run.iterdir() if (match := CANDIDATE.fullmatch(path.name))]
+    names = [
+        (match, path) for path in sorted(run.iterdir()) if (match := CANDIDATE.fullmatch(path.name)) and path.is_file()
+    ]
     if not names:
         raise WrongArgument(f"there is no level_L_problem_P_sample_S_kernel.py in {run}")
-    found = []
+    found: dict[tuple[int, ...], Pair] = {}
     levels = {int(match[1]): problems_of(where, int(match[1])) for match, _ in names}
     for match, path in names:
         level, problem, sample = map(int, match.groups())
         if problem not in levels[level]:
             raise WrongArgument(f"{path.name}: there is no problem {problem} in {where / f'level{level}'}")
         place = {"level": level, "problem": problem, "sample": sample}
-        found.append(Pair(levels[level][problem], path, path.name, place))
-    return sorted(found, key=lambda pair: tuple(pair.place.values()))
+        pair = Pair(levels[level][problem], path, path.name, place)
+        if (other := found.setdefault((level, problem, sample), pair)) is not pair:
+            raise WrongArgument(f"{run} has sample {sample} of problem {problem} twice: {other.name} and {path.name}")
+    return [found[at] for at in sorted(found)]
 
 
 def tasks(run_pairs: Sequence[Pair]) -> int:

@@ -90,9 +90,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file at once: a reader finds all of the new text, or the file as it was."""
+    """Replace a file at once: a reader finds all of the new text, or the file as it was. A link stays one, and what is no file,
+    such as a pipe or /dev/null, is written to."""
+    path = Path(os.path.realpath(path)) if path.is_symlink() and not str(path).startswith("/dev/") else path
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w") as file:
+    with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -53,7 +53,7 @@ class Batch:
         self.jobs = {job.id: job for job in self.store.add(jobs)}
         self.total = len(self.jobs)
         self.before = len(self.jobs.keys() & self.store.done())
-        self.worker = None if submit else Worker(self.store, cards, builders, "run", told)
+        self.worker = None if submit else Worker(self.store, cards, builders, "run", told, only=self.jobs.keys())
         self.thread: threading.Thread | None = None
         self.error: BaseException | None = None
         self.begin = time.monotonic()

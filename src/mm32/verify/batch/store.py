@@ -25,7 +25,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -140,8 +140,8 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------------ leases
 
-    def take(self, who: dict[str, Any]) -> Lease | None:
-        """Take a job that nobody has. Returns None where all jobs are done, or others have the rest.
+    def take(self, who: dict[str, Any], only: Collection[str] | None = None) -> Lease | None:
+        """Take a job that nobody has, with `only` one of these. Returns None where all jobs are done, or others have the rest.
 
         Jobs that failed elsewhere come first. Those that failed on the only card of this worker come last, and only where no
         worker with another card is there.
@@ -150,7 +150,7 @@ class Store:
             jobs = self.jobs()
             done = self.done()
             leases = set(os.listdir(self.folder / "leases"))
-            open_jobs = [job for id_, job in jobs.items() if id_ not in done]
+            open_jobs = [job for id_, job in jobs.items() if id_ not in done and (only is None or id_ in only)]
             again = [job for job in open_jobs if f"{job.id}.1.failed" in leases]
             fresh = [job for job in open_jobs if f"{job.id}.1.failed" not in leases]
             mine = set(who["cards"])

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..text import shortened
+from ..text import one_line, shortened
 from ..verdict import Verdict
 
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
-WHY = 100  # the most characters of a reason in the table
+WHY, NAME = 100, 200  # the most characters of a reason, and of a name, in the table
 EXIT_RULES = ("worst", "tool", "none")
 
 
@@ -84,7 +84,8 @@ def lines(rows: Sequence[Row], of: int | None = None, whole: object = None) -> l
     for row in rows:
         speed = f"{row.speedup:.2f}x" if row.speedup is not None else ""
         between = f"{row.low:.2f} .. {row.high:.2f}" if row.low is not None else ""
-        cells.append([row.name, row.verdict.value, speed, between, f"{row.seconds:.1f}", shortened(row.reason, WHY)])
+        name, why = one_line(row.name, NAME), shortened(row.reason, WHY)
+        cells.append([name, row.verdict.value, speed, between, f"{row.seconds:.1f}", why])
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     found = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
     cut = sum(len(row.reason) > WHY for row in rows)

@@ -20,17 +20,17 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..entry import check_baseline
+from ..entry import WrongArgument, check_baseline
 from ..processes.launch import NoStart
 from .ahead import Built, Stopped, build
 from .cards import CPU, Card, arches, chosen
 from .handle import SILENCE, Broken, Runner
-from .jobs import digest
+from .jobs import Job, digest
 from .judged import limits
 from .store import Lease, Store, me
 
@@ -91,7 +91,8 @@ def threads_for(cards: Sequence[Card]) -> int | None:
 class Worker:
     """A worker. `run` works until all jobs of the store are done, or `stop` is called from another thread.
 
-    `kind`: run or worker. Raises WrongArgument where jobs of the store need a card and there is none.
+    `kind`: run or worker. `only`: the ids of the jobs that it may do; by default all of the store's. Raises WrongArgument where
+    jobs need a card and there is none.
     """
 
     def __init__(
@@ -102,13 +103,17 @@ class Worker:
         kind: str = "worker",
         told: Told = lambda name, doing: None,
         silence: float = SILENCE,
+        only: Collection[str] | None = None,
     ):
         self.store = store
         self.cards = list(cards)
+        self.only = only
         done = store.done()
-        for job in store.jobs().values():
+        for job in self._jobs().values():
             if job.id not in done:  # for one that is done, another worker may have had the card that this one lacks
                 check_baseline(job.options["baselines"], any(card.name != CPU for card in self.cards))
+        if builders is not None and not (isinstance(builders, int) and builders >= 1):
+            raise WrongArgument(f"builders must be an integer, 1 at least, or None, got {builders!r}")
         self.builders = builders or builders_for(cards)
         self.threads = threads_for(cards)
         self.arch = arches(self.cards)
@@ -132,6 +137,10 @@ class Worker:
 
     def stop(self) -> None:
         self.stopping.set()
+
+    def _jobs(self) -> dict[str, Job]:
+        """Return the store's jobs that this worker may do."""
+        return {id_: job for id_, job in self.store.jobs().items() if self.only is None or id_ in self.only}
 
     def run(self) -> None:
         """Work until nothing is left to do. Raises RuntimeError where no card could be worked on, or a thread failed."""
@@ -181,10 +190,10 @@ class Worker:
         while not self.stopping.is_set():
             if not self.room.acquire(timeout=0.2):
                 continue
-            lease = self.store.take(self.who)
+            lease = self.store.take(self.who, self.only)
             if lease is None:
                 self.room.release()
-                if set(self.store.jobs()) <= self.store.done():
+                if set(self._jobs()) <= self.store.done():
                     self.stop()
                     return
                 self.stopping.wait(min(IDLE, self.store.lease_s / 4))

@@ -303,14 +303,14 @@ class Pools:
             found[name] = self._shaped(i, flat)
         return found
 
-    def always_same(self) -> list[int]:
+    def always_same(self, mixed: bool = False) -> list[int]:
         """Return which leaves of the inputs are tensors that are the same in every call, except those of fewer than LEAST
-        entries."""
+        entries; with `mixed`, those that are made of parts of one tensor in every call."""
         places = [i for i, (_, leaf) in enumerate(self.leaves) if isinstance(leaf, Tensor)]
         return [
             places[j]
             for j in range(self.of_inputs)
-            if not self.mixed[j]
+            if self.mixed[j] == mixed
             and self.pools[j][0].numel() >= LEAST
             and all(torch.equal(self.pools[j][0], other) for other in self.pools[j][1:])
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .bounds import NOISE_FACTOR, ROUNDOFF, U32
@@ -14,6 +15,9 @@ from .judge import shape_of
 # STATE_PART roundings of the change that the call makes (without such a run, this part STATE of the change), plus STATE_ROUNDING
 # roundings of the buffer itself.
 STATE_PART, STATE, STATE_ROUNDING = 64.0, 2.0**-13, 8.0
+# Entries of a buffer count as left as they were if the reference's call changes them by more than STALE_CHANGE of themselves.
+# At least LEAST_STALE of them, and this part of all that it changes, are wrong.
+STALE_CHANGE, LEAST_STALE, STALE_PART = 2.0**-10, 4, 1 / 16
 
 
 def difference(
@@ -47,16 +51,37 @@ def difference(
             if not right.equal(got):
                 return f"after a call its buffer {name!r} is not as the reference leaves it"
             continue
-        change = float((right.double() - found.double()).norm())
-        u = max(working, ROUNDOFF.get(right.dtype, U32))
-        allowed = (STATE_PART * u if name in noise else STATE) * change
-        allowed = max(
-            allowed + STATE_ROUNDING * u * float(right.double().norm()), NOISE_FACTOR * float(noise.get(name, 0.0))
+        said = _floats(got, right, found, noise.get(name), max(working, ROUNDOFF.get(right.dtype, U32)))
+        if said:
+            return f"after a call its buffer {name!r} is not as the reference leaves it: {said}"
+    return ""
+
+
+def _floats(got: Tensor, right: Tensor, found: Tensor, noise: float | None, u: float) -> str:
+    """Return how a buffer of floats, `got`, differs from `right`, which the reference's call has made of `found`; empty if not.
+
+    NaN and Inf have to be where the reference leaves them, and of the other entries the norms are compared. A few entries may be
+    all of a norm, so entries that the candidate leaves as they were are also counted."""
+    got, right, found = (t.double().reshape(-1) for t in (got, right, found))
+    odd = ~(got.isfinite() & right.isfinite())
+    wrong = odd & ~((got == right) | (got.isnan() & right.isnan()))
+    if bool(wrong.any()):
+        at = int(wrong.to(torch.uint8).argmax())
+        return f"its entry {at} is {float(got[at]):.3g}, the reference's is {float(right[at]):.3g}"
+    zero = torch.zeros_like(right)
+    changes = torch.where(odd | ~found.isfinite(), zero, right - found).abs()
+    change, size = float(changes.norm()), float(torch.where(odd, zero, right).norm())
+    allowed = (STATE if noise is None else STATE_PART * u) * change
+    allowed = max(allowed + STATE_ROUNDING * u * size, NOISE_FACTOR * float(noise or 0.0))
+    apart = float(torch.where(odd, zero, got - right).norm())
+    if not (apart <= allowed):
+        return (
+            f"off by {apart:.3g}, where the call changes it by {change:.3g} and rounding may move it by {allowed:.3g}"
         )
-        apart = float((got.double() - right.double()).norm())
-        if not (apart <= allowed):
-            return (
-                f"after a call its buffer {name!r} is not as the reference leaves it: off by {apart:.3g}, where the call "
-                f"changes it by {change:.3g} and rounding may move it by {allowed:.3g}"
-            )
+    if noise is not None and noise >= change / 8:
+        return ""
+    changed = changes > STALE_CHANGE * torch.maximum(right.abs(), found.abs())
+    stale = int((changed & (got == found)).sum())
+    if stale >= max(LEAST_STALE, STALE_PART * int(changed.sum())):
+        return f"{stale} of the {int(changed.sum())} entries that the call changes are left as they were"
     return ""

@@ -273,7 +273,8 @@ class _Supervisor:
         for name in os.listdir("/proc"):
             if name.isdigit() and int(name) != mine:
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    states[int(name)], parent = _status(f"/proc/{name}/stat")[:2]
+                    state, parent = _status(f"/proc/{name}/stat")[:2]
+                    states[int(name)] = state if state not in DEAD else _of_threads(name, state)
                     parents[int(name)] = int(parent)
         if self.alone and self._sees():
             return states
@@ -300,6 +301,15 @@ def _status(path: str) -> list[str]:
     """Return the fields of a /proc stat file after the name, which may hold anything: state, parent, ..."""
     with open(path, "rb") as file:
         return file.read().rpartition(b")")[2].decode().split()
+
+
+def _of_threads(pid: str, state: str) -> str:
+    """Return the state of a thread that lives on although the first one, whose `state` this is, has ended."""
+    with contextlib.suppress(OSError, IndexError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            if (other := _status(f"/proc/{pid}/task/{thread}/stat")[0]) not in DEAD:
+                return other
+    return state
 
 
 def _at_rest(pid: int) -> bool:

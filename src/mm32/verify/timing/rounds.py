@@ -218,8 +218,8 @@ class Rounds:
     candidate's processes while others are timed; `quiet` says whether they all stood still. `probes`: data of probes, by their
     names. The candidate gets them in windows that do not count, at random among the others, so that it cannot be right where
     it is judged and fast where it is timed. `warm`: whether each window follows one of the same process that does not count.
-    `state`: the most bytes of the buffers that calls change, which some of the candidate's windows are asked for; None where
-    calls change none."""
+    `state`: the most bytes of the buffers that calls change, which are part of every counted window's results, as its outputs
+    are, for both sides; some of the candidate's are kept. None where calls change none."""
 
     def __init__(
         self,
@@ -263,9 +263,10 @@ class Rounds:
                         continue
                     if self.warm:
                         self.benches[name].window([pools.recipe() for _ in range(calls)], seeds_of(calls, self.draws))
-                    asked = name == "candidate" and self.state is not None and self.keeper.wants_state()
-                    state = self.state if asked else None
+                    state = None if name == "null" else self.state
                     windows[name] = self.benches[name].window(recipes, seeds, state=state)
+                    if name != "candidate" or (state is not None and not self.keeper.wants_state()):
+                        windows[name].state = None
                     if name in ("control", "null"):
                         windows[name].outputs = NO_OUTPUTS  # nobody looks at them, and they may be large
                     if name == "null" and self.done < sequential.MIN_ROUNDS:

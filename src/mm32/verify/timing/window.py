@@ -145,7 +145,8 @@ class Bench:
 
         With `seeds`, the generators are seeded with these, call by call. With `watch`, the worker says whether random numbers
         were drawn. Without `deliver`, the null worker leaves out the copies of its outputs. With `state`, the buffers that the
-        last call leaves are asked for once the clock has stopped; they may have at most `state` bytes.
+        last call leaves are fetched before the clock stops, so that nothing of them can be left for later; they may have at most
+        `state` bytes.
         """
         self.used = True
         self.worker.watch()
@@ -167,13 +168,15 @@ class Bench:
                 timeout=self.timeout,
             )
             self.region.read(self.outputs_at, outputs)
-            self.synchronize()
-            seconds = time.perf_counter() - begin
             left = None
             if state is not None:
                 left = self.worker.ask("get_state", max_payload=state, timeout=self.timeout).value
+            self.synchronize()
+            seconds = time.perf_counter() - begin
+            looks = self.worker.role == "candidate"
+            wrote = looks and self._written(recipes)  # before anything of it runs again, which could undo this
             self.worker.ask("release", timeout=self.timeout)
-            wrote = self.worker.role == "candidate" and self._written(recipes)
+            wrote = wrote or (looks and self._written(recipes))  # what was still running then
         finally:
             self.region.release()
         plain = sum(part.dtype is None for part in self.outputs) * len(recipes)

@@ -145,14 +145,14 @@ class ScriptRunner:
 
         Where names or shapes differ, the same "seed" before both constructors has to be enough; "unlike" says where. "plain":
         tensors for the model's plain attributes, given if it has all of them; otherwise "lacks" names those that it lacks.
-        "given": the names in the state that the model has, and therefore keeps. With "again", the present model gets the state,
-        in place.
+        "given": the names in the state that the model has, and therefore keeps. With "again", the present model's tensors get
+        the state's values in place, as from an optimizer: no method or hook of the model's is called.
         """
         given = request["value"]
         if request.get("again") and self.model is not None:
-            unlike = copy_state(self.model, given["state"])
+            self._write(given["state"])
             self.keep_state(list(self.kept_state))  # calls begin with the new buffers too
-            return {"unlike": unlike}
+            return {}
         self.model = None
         seed_everything(request["seed"])
         model = self.construct(given["init"])
@@ -168,6 +168,13 @@ class ScriptRunner:
         self.model = model
         self.keep_state(list(self.kept_state))
         return {"unlike": unlike, "lacks": lacks, "given": names}
+
+    def _write(self, state: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, value in state.items():
+                own = held(self.model, name) if self.model is not None else None
+                if own is not None and own.shape == value.shape:
+                    own.copy_(value)
 
     def construct(self, init: list[Any] | dict[str, Any]) -> nn.Module:
         assert self.script is not None
@@ -268,6 +275,8 @@ class ScriptRunner:
                 raise TypeError(
                     f"{path} is a {type(leaf).__name__}: a plain torch.Tensor is needed, computed when it returns"
                 )
+            if isinstance(leaf, Tensor) and leaf.is_nested:
+                raise TypeError(f"{path} is a nested tensor: a plain torch.Tensor is needed")
         return pytree.tree_map_only(Tensor, lambda t: _clone(t.detach()), output)
 
     def synchronize(self) -> None:
@@ -294,13 +303,17 @@ class ScriptRunner:
         return {**answer, "value": output}
 
     def overwrites(self, request: Request) -> Answer:
-        """Answer whether a call returns memory that a caller may still hold as the output of the call before ("overwrites")."""
+        """Answer whether a call returns, or changes, memory that a caller may still hold as the output of the call before
+        ("overwrites")."""
         self.restore_state()
         seed_everything(request["seed"])
-        held, later = (_memory(self.call(self.inputs)) for _ in range(2))
+        first = self.call(self.inputs)
+        before = [_clone(t) for t in _plain(first)]
+        memory = _memory(first).keys() & _memory(self.call(self.inputs)).keys()
         self.synchronize()
+        changed = any(not equal_bits(t.detach(), was) for t, was in zip(_plain(first), before, strict=True))
         self.restore_state()
-        return {"overwrites": bool(held.keys() & later.keys())}
+        return {"overwrites": bool(memory) or changed}
 
     def generators(self, request: Request) -> Answer:
         """Answer a digest of the states of the generators that a model may draw from."""
@@ -410,9 +423,14 @@ def _shape(t: Tensor | None) -> torch.Size | None:
     return None if t is None else t.shape
 
 
+def _plain(output: Any) -> list[Tensor]:
+    """Return an output's plain tensors."""
+    return [leaf for _, leaf in wire.leaves(output) if type(leaf) in PLAIN]
+
+
 def _memory(output: Any) -> dict[int, Any]:
     """Return the memory of an output's tensors by its address; it stays allocated as long as the result is kept."""
-    found = [leaf.untyped_storage() for _, leaf in wire.leaves(output) if type(leaf) in (Tensor, nn.Parameter)]
+    found = [t.untyped_storage() for t in _plain(output)]
     return {memory.data_ptr(): memory for memory in found if memory.nbytes()}
 
 
