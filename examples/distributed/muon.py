@@ -80,9 +80,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--width", type=int, default=8192)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     options = parser.parse_args(arguments)
+    ranks = int(os.environ.get("WORLD_SIZE", 0))
+    if not ranks:
+        parser.error("start it by torchrun, a process for each rank")
+    if options.width < 1 or 4 * options.width % ranks:  # ranks of fewer rows would count as much as others in the mean
+        parser.error(
+            f"--width: 4 times the width is the number of rows, which {ranks} ranks share alike; got {options.width}"
+        )
     if options.device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    mesh = init_device_mesh(options.device, (int(os.environ["WORLD_SIZE"]),))
+    mesh = init_device_mesh(options.device, (ranks,))
     mm32.distributed.check(mesh)
     worst = run(mesh, options.width)
     if mesh.get_rank() == 0:

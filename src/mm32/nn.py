@@ -171,6 +171,12 @@ class Linear(torch.nn.Linear):
         self._kept = None  # a frozen layer packs the moved weight at its next call
         return super()._apply(fn, recurse)
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        # torch.distributed.checkpoint.load writes to the tensors of a state dict, which torch does not count for a DTensor.
+        if self._kept is not None and gemm.is_dtensor(self.weight):
+            self._kept = None
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _OF_FROZEN}
 
