@@ -257,7 +257,7 @@ def test_reports_that_are_stopped_end_with_what_is_done(tmp_path: Path, monkeypa
     """The reports are those of the real verify_many; the worker does nothing until it is to stop."""
 
     class Idle:
-        def __init__(self, *_: object):
+        def __init__(self, *_: object, **__: object):
             self.stopping = batch_run.threading.Event()
             self.stop = self.stopping.set
 

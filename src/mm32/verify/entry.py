@@ -127,7 +127,7 @@ def check_options(
     if seed is not None and not (isinstance(seed, int) and 0 <= seed <= LARGEST_SEED):
         raise WrongArgument(f"seed must be an integer from 0 to 2^62 - 1, got {seed!r}")
     if not (isinstance(timeout, (int, float)) and 0 < timeout < float("inf")):
-        raise WrongArgument(f"timeout must be a positive number of seconds, got {timeout!r}")
+        raise WrongArgument(f"timeout must be a positive number, got {timeout!r}")
     if memory_gib is None:
         memory_gib = min(16.0, psutil.virtual_memory().total / 2**30 * 0.75)
     if not (isinstance(memory_gib, (int, float)) and memory_gib > 0):
