@@ -26,7 +26,7 @@ import pytest
 import mm32
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch
-from mm32.plan import emulated, sources
+from mm32.plan import packing, sources
 
 SOURCE, CONSTANTS, ARCH = "fma/naive.cu", (("BIAS", 0), ("ACTIVATION", 0), ("ALONG_M", 0)), "sm_90a"
 
@@ -145,7 +145,7 @@ def test_arguments_are_laid_out_as_the_headers_say(header: str, own_kernels: Pat
 
 def test_the_workspace_has_room_for_what_the_kernels_keep_there(own_kernels: Path) -> None:
     claims = {
-        "wrong_size_of_Decision": f"sizeof(Decision) == {emulated.DECISION_BYTES}",
+        "wrong_size_of_Decision": f"sizeof(Decision) == {packing.DECISION_BYTES}",
         "wrong_size_of_RowStats": f"sizeof(RowStats) == {sources.STATS_BYTES}",
     }
     check_layout(own_kernels, "emulated/stats.cuh", claims)

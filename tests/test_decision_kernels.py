@@ -15,7 +15,7 @@ import torch
 from mm32 import gemm, numerics
 from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO, constants, row_scales
 from mm32.numerics import decision as deciding
-from mm32.plan import H200, Card, Plan, cost, emulated
+from mm32.plan import H200, Card, Plan, cost, emulated, packing
 from mm32.plan import plan as planned
 from support import simulated, simulated_decision
 
@@ -278,7 +278,7 @@ def test_a_cluster_reads_rows_whole(layout: str, libraries: Path, seed: int, mon
     """Each of its blocks reads a part of K, and a row's largest element is found from all parts."""
     rng = np.random.default_rng(seed)
     m, n, k = 40, 33, 2000 if layout == "nn" else 2003
-    monkeypatch.setattr(emulated, "CLUSTERED_K", 2000)
+    monkeypatch.setattr(packing, "CLUSTERED_K", 2000)
     a, b = log_normal(rng, 3, m, k), log_normal(rng, 3, k, n)
     asked = gemm.from_layout(layout, m, n, k)
     plan = plan_of(asked, monkeypatch)

@@ -25,6 +25,7 @@ FILES = (
     "nn.py",
     "prepared.py",
     "dropin.py",
+    "enabling.py",
     "transforms.py",
     "torch_product.py",
     "dispatch.py",

@@ -57,7 +57,7 @@ def test_every_launch_of_a_plan_lies_on_the_axes(card: planning.Card) -> None:
         for launch in itertools.chain(*(plan.launches for plan in made)):
             (source,) = (s for s in SOURCES if s.source == launch.source and s.has(launch.constants))
             if launch.entry == "mm32_scale":  # where there are few blocks, more threads read whole rows
-                assert launch.block in (256, planning.emulated.SCALE_THREADS)
+                assert launch.block in (256, planning.packing.SCALE_THREADS)
             else:
                 assert source.threads(dict(launch.constants)) == launch.block
 
@@ -73,7 +73,7 @@ def test_random_plans_reach_every_tile_and_load() -> None:
                 seen |= {(x.source, *pair) for x in made.launches for pair in x.constants}
     listed = {(source, *pair) for _, source, constants, _ in planning.forms() for pair in constants}
     left = {pair for pair in listed - seen if pair[1] not in ("BIAS", "ACTIVATION") and pair[0] != "fma/fixup.cu"}
-    packed = {("emulated/pack.cu", side, planning.emulated.PREPACKED) for side in ("A_LOAD", "B_LOAD")}
+    packed = {("emulated/pack.cu", side, planning.packing.PREPACKED) for side in ("A_LOAD", "B_LOAD")}
     assert left == packed | {("emulated/tensorcore.cu", side, 0) for side in ("A_UNIT_ROWS", "B_UNIT_ROWS")}
     assert "fma/fixup.cu" in {source for source, _, _ in seen}, (
         "stream-K is rare among random sizes: few of its values are seen"

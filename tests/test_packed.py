@@ -398,8 +398,8 @@ def test_the_multiply_is_that_of_an_unpacked_call() -> None:
             assert made.workspace.parts == plain.workspace.parts
             assert made.workspace.prepacked == before
             assert dict(made.launches[0].constants) == {
-                "A_LOAD": planning.emulated.PREPACKED if before[0] else dict(plain.launches[0].constants)["A_LOAD"],
-                "B_LOAD": planning.emulated.PREPACKED if before[1] else dict(plain.launches[0].constants)["B_LOAD"],
+                "A_LOAD": planning.packing.PREPACKED if before[0] else dict(plain.launches[0].constants)["A_LOAD"],
+                "B_LOAD": planning.packing.PREPACKED if before[1] else dict(plain.launches[0].constants)["B_LOAD"],
                 "PRODUCTS": 3,
                 "GUARDED": 0,
                 "DECIDES": 0,
@@ -481,7 +481,7 @@ def test_a_plan_reads_a_packed_operand_where_packing_has_put_it(precision: str) 
 
 def test_both_packed_leaves_only_the_verdict_and_the_sums() -> None:
     space = planning.plan(from_layout("nt", 300, 200, 8000), H200, "auto", (True, True)).workspace
-    decision = -(-planning.emulated.DECISION_BYTES // 256) * 256
+    decision = -(-planning.packing.DECISION_BYTES // 256) * 256
     flags = 2 * 4 * 128  # what mm32_scale writes after the stats
     assert space.lower is None
     assert space.bytes == decision + flags + 4 * 300 * 200 * (space.parts if space.parts > 1 else 0)

@@ -484,7 +484,7 @@ def test_prepacked_operands_take_an_emulated_kernel() -> None:
     problem = from_layout("nt", 300, 200, 8000)
     plain, made = plan(problem, H200, "tensorcore"), plan(problem, H200, prepacked=(False, True), torch="fp32")
     assert (made.kernel, made.reason) == ("tensorcore", "B packed beforehand")
-    assert dict(made.launches[0].constants)["B_LOAD"] == planning.emulated.PREPACKED
+    assert dict(made.launches[0].constants)["B_LOAD"] == planning.packing.PREPACKED
     assert made.workspace.prepacked == (False, True)
     assert made.workspace.bytes + planning.packed_bytes(problem, 1) >= plain.workspace.bytes
     assert planning.pack(problem, H200, 1).workspace.bytes == planning.packed_bytes(problem, 1)

@@ -10,7 +10,7 @@ import torch
 
 import mm32
 from mm32 import gemm
-from mm32.plan import H200, cost, emulated, plan, sources
+from mm32.plan import H200, cost, packing, plan, sources
 from support import simulated
 from support.gpu import forget_plans
 
@@ -121,8 +121,8 @@ def test_lines_that_are_one(along_rows: bool, library: ctypes.CDLL) -> None:
 @pytest.mark.parametrize(("layout", "loads"), [("nn", (5, 4)), ("nt", (5, 5)), ("tn", (4, 4)), ("tt", (4, 5))])
 def test_packing_reads_contiguous_lines_by_16_bytes(layout: str, loads: tuple[int, int]) -> None:
     made = plan(gemm.from_layout(layout, 2047, 2047, 2047), H200, "tensorcore")
-    packing = [dict(launch.constants) for launch in made.launches if launch.source == "emulated/pack.cu"]
-    assert {(x["A_LOAD"], x["B_LOAD"]) for x in packing} == {loads}
+    packs = [dict(launch.constants) for launch in made.launches if launch.source == "emulated/pack.cu"]
+    assert {(x["A_LOAD"], x["B_LOAD"]) for x in packs} == {loads}
     multiplies = [dict(launch.constants) for launch in made.launches if launch.entry == "mm32_tensorcore"]
     assert {(x["A_UNIT_ROWS"], x["B_UNIT_ROWS"]) for x in multiplies} == {(UNIT_ROWS, UNIT_ROWS)}
     # They are packed by the same launches as aligned lines, one after another.
@@ -148,11 +148,11 @@ def test_one_operand_that_is_not_aligned_decides_for_aligned_lines_along_rows() 
 
 
 def test_a_multiply_that_packs_inline_reads_whole_fours_as_before() -> None:
-    asked = emulated.operands(gemm.from_layout("nn", 300, 304, 301))
+    asked = packing.operands(gemm.from_layout("nn", 300, 304, 301))
     assert (asked.loads, asked.inline_loads) == ((5, 4), (3, 0))
-    asked = emulated.operands(gemm.from_layout("tt", 300, 304, 301))
+    asked = packing.operands(gemm.from_layout("tt", 300, 304, 301))
     assert (asked.loads, asked.inline_loads) == ((4, 5), (0, 3))
-    asked = emulated.operands(gemm.from_layout("nt", 301, 303, 299))
+    asked = packing.operands(gemm.from_layout("nt", 301, 303, 299))
     assert (asked.loads, asked.inline_loads) == ((5, 5), (3, 3))
 
 

@@ -18,7 +18,7 @@ from mm32.cuda import compile as compiler
 from mm32.cuda import launch as launcher
 from mm32.gemm import Gemm
 from mm32.numerics import BF16X6, FP16X3, SCALED_LO
-from mm32.plan import Launch, Plan, emulated, sources
+from mm32.plan import Launch, Plan, packing, sources
 from support import simulated
 
 DECIDING = simulated.SIMULATOR.with_name("deciding.hpp")
@@ -93,7 +93,7 @@ STATS = np.dtype([("big", "<u8", (2, 2)), ("scale", "<u4"), ("largest", "<u4"), 
 
 def of_places(rows: int) -> int:
     """Return the offset, from the start of an operand's stats, of the places of the largest elements (emulated/panels.cuh)."""
-    blocks = emulated.SCALE_BLOCKS
+    blocks = packing.SCALE_BLOCKS
     return STATS.itemsize * rows + 4 * blocks + 4 * sources.SAMPLES * min(-(-rows // 32), blocks)
 
 

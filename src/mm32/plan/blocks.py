@@ -23,10 +23,10 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from mm32.gemm import Gemm, Matrix
-from mm32.plan import cost, emulated
+from mm32.plan import cost, emulated, packing
 from mm32.plan.card import Card
 from mm32.plan.cost import Work
-from mm32.plan.emulated import BLOCK_K
+from mm32.plan.packing import BLOCK_K
 from mm32.plan.plan import ACCUMULATE, Blocks, Launch, Plan, Step, Workspace, epilogue
 from mm32.plan.sources import TILE_M
 
@@ -226,7 +226,7 @@ class _Search:
         """A rough estimate of what a cut costs besides the products, in order to leave most cuts out."""
         gemm, model = self.gemm, self.model
         rows, columns = -(-gemm.m // cut.rows), -(-gemm.n // cut.columns)
-        of_a, of_b = emulated.operands(gemm).packed_bytes
+        of_a, of_b = packing.operands(gemm).packed_bytes
         blocks = rows * columns * -(-gemm.batches // cut.matrices)
         added = (cut.spans - 1) * (12.0 * self.work.results / model.store + blocks * model.launch)
         waste = blocks * (cut.spans * model.emulated_fixed + 0.5 * self._wave)

@@ -13,7 +13,8 @@ from mm32.gemm import Gemm
 from mm32.plan import cost
 from mm32.plan.card import Card
 from mm32.plan.cost import Work
-from mm32.plan.emulated import BLOCK_K, MAX_ROWS, operands
+from mm32.plan.emulated import MAX_ROWS
+from mm32.plan.packing import BLOCK_K, operands
 from mm32.plan.plan import Constants, Launch, Plan, epilogue
 
 CLUSTERS = (1, 2, 4, 8)  # numbers of blocks that share K; not every card can have more than 8

@@ -1,5 +1,6 @@
 """The kernels that emulate fp32 by fp16 products on the tensor cores, mma and tensorcore: they scale and pack the operands,
-multiply their panels, add up partial sums, and recompute what fails the accept test. Packing an operand alone is here too.
+multiply their panels, add up partial sums, and recompute what fails the accept test. Packing an operand alone is here too;
+packing.py has what packing takes.
 
 There are three steps, each a function of its own: list the candidates (a tile and how many blocks share K), score each (cost.py),
 and assemble the plan of one: the launches, constants and workspace that it needs.
@@ -12,9 +13,9 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from mm32.gemm import Gemm, Matrix
+from mm32.gemm import Gemm
 from mm32.plan import card as cards
-from mm32.plan import cost, fma
+from mm32.plan import cost, fma, packing
 from mm32.plan.card import Card
 from mm32.plan.cost import Packing, Work
 from mm32.plan.plan import (
@@ -24,23 +25,11 @@ from mm32.plan.plan import (
     Launch,
     Plan,
     Unplannable,
-    Workspace,
     epilogue,
     unsupported,
 )
-from mm32.plan.sources import PACKERS, SAMPLES, STATS_BYTES, TILE_M
+from mm32.plan.sources import PACKERS, TILE_M
 
-# The K of a K-block; how many K-blocks are packed, and waited for, together (emulated/panels.cuh).
-BLOCK_K, CHUNK = 64, 8
-PLANE_ROW = 128  # bytes of a row in a plane of a panel: a K-block of fp16
-PLANES = {1: 1, 3: 2, 6: 3}  # planes of a panel, by the number of products
-# The most blocks of mm32_scale for one operand; each leaves flags and sums of squares behind the stats.
-SCALE_BLOCKS = 128
-PLACE_BYTES = 4  # for each row, behind the sums of squares: where its largest element lies
-# Sizes of clusters of mm32_scale, whose blocks have the same rows; the K from which on there are clusters.
-CLUSTERS, CLUSTERED_K = (1, 2, 4, 8), 8192
-SCALE_THREADS = 512  # threads of a block of mm32_scale, if there is at most one block for each multiprocessor
-DECISION_BYTES = 96 + 2 * 256 * 28 + 4 * 256 + 6 * 4 * 64  # of struct Decision
 MOST_BLOCKS = 256  # the most blocks of a multiply by tensorcore: each leaves a sum of squares in the decision
 QUEUE = 65536  # bytes of shared memory through which inline packing loads (inline_pack.cuh)
 GROUP = 8  # rows of tiles that share what is in L2 (tile_order.cuh)
@@ -53,7 +42,6 @@ FALLBACK_BLOCKS = 16  # blocks of mm32_fallback for a tile: they share rows and 
 # The size of a cluster whose blocks share the K of these rows and columns, and the K from which on they do. With one NaN and
 # one Inf, 2048 x 4096 x 2048 took an H100 267 us by single blocks, 256 us by clusters of two, and 270 us by clusters of four.
 FALLBACK_CLUSTER, FALLBACK_SHARES = 2, 1024
-PREPACKED = 6  # the load of an operand that was packed beforehand
 
 
 @dataclass(frozen=True)
@@ -73,13 +61,13 @@ class Tile:
     label: str = ""
 
     m = TILE_M
-    k = BLOCK_K
+    k = packing.BLOCK_K
 
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory of a block."""
-        planes = PLANES[self.products] if self.kernel == "tensorcore" else 1
-        ring = self.stages * planes * PLANE_ROW * (TILE_M + self.n)
+        planes = packing.PLANES[self.products] if self.kernel == "tensorcore" else 1
+        ring = self.stages * planes * packing.PLANE_ROW * (TILE_M + self.n)
         return ring if self.kernel == "mma" else ring + (QUEUE if self.inline else 0) + 1024
 
     @property
@@ -128,83 +116,6 @@ MMA_TILES = (_mma(128, 3), _mma(64, 3), _mma(128, 1), _mma(64, 1))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a product asks of packing
-
-
-def _pack_load(matrix: Matrix, rows: str) -> int:
-    """How mm32_pack loads an operand (pack.cu): 0 and 2 are 16 bytes at a time, along its rows or along K; 4 and 5 are the same,
-    from the boundary before a line that is not aligned; 1 is 4 bytes at a time."""
-    along_k = "col" if rows == "row" else "row"
-    if matrix.vectorizable(rows):
-        return 0
-    if matrix.vectorizable(along_k):
-        return 2
-    of_rows, of_k = (matrix.row, matrix.col) if rows == "row" else (matrix.col, matrix.row)
-    return 5 if of_k == 1 else 4 if of_rows == 1 else 1
-
-
-def _inline_load(load: int, whole_fours: bool) -> int:
-    """How a multiply that packs inline loads an operand (inline_pack.cuh): 16 bytes at a time, which needs whole fours, or 4."""
-    along_k = load in (2, 5)
-    return (2 if along_k else 0) + int(load not in (0, 2) or not whole_fours)
-
-
-def _unit_rows(load: int) -> int:
-    """Rows that mm32_pack packs at a time (UNIT_ROWS in panels.cuh); 0: it does not pack the operand."""
-    return 0 if load == PREPACKED else 64 if load < 2 else 16
-
-
-def _products(gemm: Gemm) -> int:
-    return {"tf32": 1, "bf16x6": 6}.get(gemm.precision, 3)
-
-
-class Operands(NamedTuple):
-    """A and B as packing sees them.
-
-    `matrices`: how many there are of each, one if the whole batch has the same. `loads`: those of mm32_pack. `inline_loads`:
-    those of a multiply that packs inline, whose 16-byte loads need whole fours along the contiguous axis. `packed_bytes`: the
-    bytes that packing each moves.
-    """
-
-    gemm: Gemm
-    products: int
-    matrices: tuple[int, int]
-    loads: tuple[int, int]
-    inline_loads: tuple[int, int]
-    packed_bytes: tuple[float, float]
-
-    @property
-    def k_blocks(self) -> int:
-        return -(-self.gemm.k // BLOCK_K)
-
-
-def operands(gemm: Gemm, products: int | None = None) -> Operands:
-    """The `Operands` of a product. `products`: of another scheme than the precision asks for."""
-    products = _products(gemm) if products is None else products
-    matrices = (gemm.batches if any(gemm.a.batch) else 1, gemm.batches if any(gemm.b.batch) else 1)
-    loads = (_pack_load(gemm.a, "row"), _pack_load(gemm.b, "col"))
-    inline_loads = (
-        _inline_load(loads[0], (gemm.k if loads[0] in (2, 5) else gemm.m) % 4 == 0),
-        _inline_load(loads[1], (gemm.k if loads[1] in (2, 5) else gemm.n) % 4 == 0),
-    )
-    if {4, 5} & {*loads}:  # aligned lines along rows are then read by the same piece of code, in units of the same size
-        loads = (4 if loads[0] == 0 else loads[0], 4 if loads[1] == 0 else loads[1])
-    moved = 4.0 + 2.0 * PLANES[products]  # bytes an element: read, and written as 16-bit numbers
-    packed = (moved * matrices[0] * gemm.m * gemm.k, moved * matrices[1] * gemm.n * gemm.k)
-    return Operands(gemm, products, matrices, loads, inline_loads, packed)
-
-
-def _units(gemm: Gemm, matrices: tuple[int, int], loads: tuple[int, int]) -> int:
-    """How many units mm32_pack has to pack."""
-    chunks = -(-gemm.k // (BLOCK_K * CHUNK))
-    units = 0
-    for count, rows, load in zip(matrices, (gemm.m, gemm.n), loads, strict=True):
-        if load != PREPACKED:
-            units += count * -(-rows // _unit_rows(load))
-    return chunks * units
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # Candidates, scores
 
 
@@ -230,7 +141,7 @@ def parts_to_try(tiles: int, k_blocks: int, card: Card) -> list[int]:
     return [parts for parts in tried if parts == 1 or parts * LEAST_BLOCKS <= k_blocks]
 
 
-def _tiles(kernel: str, asked: Operands, prepacked: tuple[bool, bool]) -> list[Tile]:
+def _tiles(kernel: str, asked: packing.Operands, prepacked: tuple[bool, bool]) -> list[Tile]:
     """The kernel's tiles that suit a product."""
     gemm = asked.gemm
     if kernel == "mma":
@@ -250,8 +161,8 @@ def candidates(
 ) -> list[Candidate]:
     """The kernel's ways to compute a product that is not empty. Each is scored as if nothing was prepacked, so that the tile and
     the parts, and with them the result's bits, are those of a call without packed operands (unless that call packs inline)."""
-    gemm, model, asked = work.gemm, cost.of(card), operands(work.gemm, products)
-    packing, packed = _packing(asked), sum(asked.packed_bytes)
+    gemm, model, asked = work.gemm, cost.of(card), packing.operands(work.gemm, products)
+    work_of_packing, packed = _packing(asked), sum(asked.packed_bytes)
     k_blocks, made, least = asked.k_blocks, [], math.inf
     for tile in _tiles(kernel, asked, prepacked):
         tiles = work.batches * -(-gemm.m // TILE_M) * -(-gemm.n // tile.n)
@@ -260,17 +171,17 @@ def candidates(
                 break  # more parts take longer to add up than another candidate takes
             if tile.inline and k_blocks > MOST_INLINE_BLOCKS * parts:
                 continue
-            seconds, beside = model.emulated(work, packing, tile, tiles, parts, packed)
+            seconds, beside = model.emulated(work, work_of_packing, tile, tiles, parts, packed)
             made.append(Candidate(seconds, tile, parts, beside))
             least = min(least, seconds)
     return made
 
 
-def _packing(asked: Operands) -> Packing:
+def _packing(asked: packing.Operands) -> Packing:
     gemm, matrices = asked.gemm, asked.matrices
     return Packing(
         rows=matrices[0] * gemm.m + matrices[1] * gemm.n,
-        units=_units(gemm, matrices, asked.loads),
+        units=packing.units(gemm, matrices, asked.loads),
         reads="scattered" if 1 in asked.loads else "shifted" if {4, 5} & {*asked.loads} else "aligned",
         inline_scattered=any(load % 2 for load in asked.inline_loads),
     )
@@ -278,7 +189,7 @@ def _packing(asked: Operands) -> Packing:
 
 def with_prepacked(chosen: Candidate, work: Work, card: Card, prepacked: tuple[bool, bool]) -> Candidate:
     """The candidate, scored for the operands that are prepacked."""
-    asked, tile = operands(work.gemm), chosen.tile
+    asked, tile = packing.operands(work.gemm), chosen.tile
     left = sum(b for b, done in zip(asked.packed_bytes, prepacked, strict=True) if not done)
     tiles = work.batches * -(-work.m // TILE_M) * -(-work.n // tile.n)
     seconds, beside = cost.of(card).emulated(work, _packing(asked), tile, tiles, chosen.parts, left)
@@ -291,15 +202,15 @@ def with_prepacked(chosen: Candidate, work: Work, card: Card, prepacked: tuple[b
 
 def assemble(candidate: Candidate, gemm: Gemm, card: Card, prepacked: tuple[bool, bool] = (False, False)) -> Plan:
     """The plan of a candidate."""
-    asked, tile, parts = operands(gemm), candidate.tile, candidate.parts
+    asked, tile, parts = packing.operands(gemm), candidate.tile, candidate.parts
     if tile.inline:
         loads = asked.inline_loads
     else:
         a, b = asked.loads
-        loads = (PREPACKED if prepacked[0] else a, PREPACKED if prepacked[1] else b)
+        loads = (packing.PREPACKED if prepacked[0] else a, packing.PREPACKED if prepacked[1] else b)
     lower = _lower_tier(candidate, gemm, card)
     packed = asked.loads if tile.inline else loads  # mm32_scale needs no whole fours
-    launches = _pack_launches(asked, card, packed, candidate.beside, decides=tile.kernel == "mma")
+    launches = packing.pack_launches(asked, card, packed, candidate.beside, decides=tile.kernel == "mma")
     if tile.inline:
         launches = launches[:1]
     launches.append(_multiply(candidate, asked, card, loads, lower_tier=lower is not None))
@@ -309,7 +220,7 @@ def assemble(candidate: Candidate, gemm: Gemm, card: Card, prepacked: tuple[bool
         launches += _lower_launches(lower, gemm, card)
     launches.append(_fallback(gemm, card, asked.products))
     first_rows = _first_rows(candidate, asked, card, loads)
-    space = _workspace(
+    space = packing.workspace(
         gemm, asked.products, parts, first_rows, tile.inline, prepacked, None if lower is None else lower.parts
     )
     if space.lower is not None and not any(prepacked) and tile.promote > 1:
@@ -331,50 +242,12 @@ def _lower_tier(candidate: Candidate, gemm: Gemm, card: Card) -> Candidate | Non
 
 
 def _lower_launches(lower: Candidate, gemm: Gemm, card: Card) -> list[Launch]:
-    asked = operands(gemm, 6)
-    pack = _pack_launches(asked, card, asked.loads, beside=False, decides=True, lower=True)[1]
+    asked = packing.operands(gemm, 6)
+    pack = packing.pack_launches(asked, card, asked.loads, beside=False, decides=True, lower=True)[1]
     launches = [pack, _multiply(lower, asked, card, asked.loads, lower=True)]
     if lower.parts > 1:
         launches.append(replace(fma.reduction(gemm, card, guarded=True), lower=True))
     return launches
-
-
-def _scale_blocks(matrices: int, rows: int) -> int:
-    """The blocks of mm32_scale for an operand: one for every 32 rows, up to SCALE_BLOCKS."""
-    return min(matrices * -(-rows // 32), SCALE_BLOCKS)
-
-
-def _pack_launches(
-    asked: Operands, card: Card, loads: tuple[int, int], beside: bool, *, decides: bool = False, lower: bool = False
-) -> list[Launch]:
-    """The launches that make the panels and stats of the operands that are not prepacked. `decides`: whether they decide which
-    tier computes the product; otherwise the multiply does. `lower`: whether they belong to the lower tier."""
-    gemm, matrices = asked.gemm, asked.matrices
-    constants = (("A_LOAD", loads[0]), ("B_LOAD", loads[1]), ("PRODUCTS", asked.products))
-    tiers = (("GUARDED", int(lower)), ("DECIDES", int(decides)))
-    blocks = 0
-    for count, rows, load in zip(matrices, (gemm.m, gemm.n), loads, strict=True):
-        blocks += 0 if load == PREPACKED else _scale_blocks(count, rows)
-    # Some rows have to be read whole, by whatever threads mm32_scale has. So its blocks have more threads if there are no more
-    # of them than multiprocessors, and for long K several blocks have the same rows (256 x 36864 x 256 by 16 blocks took 300
-    # us). But mm32_pack's blocks must have room beside them. With no room, those begin on a few multiprocessors, and 2048 x
-    # 8192 x 4096 took a fifth longer; with room for one block instead of two, 2048^3 took 1 % longer.
-    threads = 256 if blocks > card.sms else SCALE_THREADS
-    several = card.clusters and gemm.k >= CLUSTERED_K
-    cluster = max((c for c in CLUSTERS if blocks * c <= card.sms), default=1) if several else 1
-    units = _units(gemm, matrices, loads)
-    packers = min(max(units, 1), card.sms * (1 if beside else PACKERS))  # at least one: it says that all is packed
-    source, dependent = "emulated/pack.cu", card.dependent_launch
-    return [
-        Launch(
-            source, "mm32_scale", (*constants, *tiers), threads, 0,
-            blocks=max(blocks, 1) * cluster, takes_workspace=True, cluster=cluster,
-        ),
-        Launch(
-            source, "mm32_pack", (*constants, *tiers), 256, 0,
-            blocks=packers, takes_workspace=True, dependent=dependent, lower=lower,
-        ),
-    ]  # fmt: skip
 
 
 def multiply_constants(
@@ -386,7 +259,7 @@ def multiply_constants(
     elif tile.inline:
         of_loads = (("A_LOAD", loads[0]), ("B_LOAD", loads[1]))
     else:
-        of_loads = (("A_UNIT_ROWS", _unit_rows(loads[0])), ("B_UNIT_ROWS", _unit_rows(loads[1])))
+        of_loads = (("A_UNIT_ROWS", packing.unit_rows(loads[0])), ("B_UNIT_ROWS", packing.unit_rows(loads[1])))
     stores = (("SPLIT_K", int(split_k)), ("C_VECTOR", int(c_vector)))
     tiers = () if tile.kernel == "mma" else (("GUARDED", int(lower)), ("LOWER_TIER", int(lower_tier)))
     return (("PRODUCTS", tile.products), *of_loads, *tile.constants, *stores, *tiers)
@@ -394,7 +267,7 @@ def multiply_constants(
 
 def _multiply(
     candidate: Candidate,
-    asked: Operands,
+    asked: packing.Operands,
     card: Card,
     loads: tuple[int, int],
     *,
@@ -424,7 +297,7 @@ def _fallback(gemm: Gemm, card: Card, products: int) -> Launch:
     )  # fmt: skip
 
 
-def _first_rows(candidate: Candidate, asked: Operands, card: Card, loads: tuple[int, int]) -> tuple[int, int]:
+def _first_rows(candidate: Candidate, asked: packing.Operands, card: Card, loads: tuple[int, int]) -> tuple[int, int]:
     """The rows of A and B to pack first: those of the tiles that the blocks start with. (0, 0) if the multiply waits for all of
     packing.
 
@@ -433,85 +306,27 @@ def _first_rows(candidate: Candidate, asked: Operands, card: Card, loads: tuple[
     accept test takes longer than what little a tile would gain from its neighbours.
     """
     gemm, tile = asked.gemm, candidate.tile
-    at_once = _units(gemm, asked.matrices, loads) <= PACKERS * card.sms or gemm.k <= 512
+    at_once = packing.units(gemm, asked.matrices, loads) <= PACKERS * card.sms or gemm.k <= 512
     if tile.kernel != "tensorcore" or not (candidate.beside or tile.inline or at_once):
         return (0, 0)
     height = min(GROUP, -(-gemm.m // TILE_M))
     return (min(gemm.m, height * TILE_M), min(gemm.n, -(-card.sms // height) * tile.n))
 
 
-def _workspace(
-    gemm: Gemm,
-    products: int,
-    parts: int,
-    first_rows: tuple[int, int],
-    inline: bool = False,
-    prepacked: tuple[bool, bool] = (False, False),
-    lower_parts: int | None = None,
-) -> Workspace:
-    """The workspace: panels, stats and counters of the operands that are not prepacked, the decision, and partial sums, each at
-    a multiple of 256 bytes. A prepacked operand's offsets are those of packing it alone (`pack`). The lower tier (with
-    `lower_parts`) has its panels in the place of those of fp16x3, which are done with, and packs prepacked operands too."""
-    blocks, matrices = -(-gemm.k // BLOCK_K), operands(gemm).matrices
-
-    def panel(count: int, rows: int, planes: int) -> int:
-        return count * blocks * planes * -(-rows // 8) * 8 * PLANE_ROW
-
-    sizes = []
-    for count, rows, done in zip(matrices, (gemm.m, gemm.n), prepacked, strict=True):
-        own = 0 if inline or done else panel(count, rows, PLANES[products])
-        sizes.append(own if lower_parts is None else max(own, panel(count, rows, PLANES[6])))
-    left = [
-        (count, 0 if done else rows) for count, rows, done in zip(matrices, (gemm.m, gemm.n), prepacked, strict=True)
-    ]
-    sizes += [
-        count * rows * (STATS_BYTES + PLACE_BYTES) + 4 * SCALE_BLOCKS + 4 * SAMPLES * _scale_blocks(count, rows)
-        for count, rows in left
-    ]
-    sizes += [count * -(-rows // 128) * -(-blocks // CHUNK) * 4 for count, rows in left]
-    most = max(parts, lower_parts or 1)
-    sizes += [DECISION_BYTES, 4 * most * gemm.batches * gemm.m * gemm.n if most > 1 else 0]
-    offsets, end = [], 0
-    for size in sizes:
-        offsets.append(end)
-        end += -(-size // 256) * 256
-    lower_panels = (offsets[0], offsets[1])
-    for side, done in enumerate(prepacked):
-        if done:
-            alone = _workspace(_alone(gemm, side), products, 1, (0, 0))
-            offsets[side], offsets[2 + side] = alone.panels[side], alone.stats[side]
-            offsets[4 + side] = alone.ready[side]
-    panels, stats, ready = (offsets[0], offsets[1]), (offsets[2], offsets[3]), (offsets[4], offsets[5])
-    space = Workspace(
-        end, panels, stats, ready, offsets[6], offsets[7], matrices, parts, first_rows, prepacked=prepacked
-    )
-    if lower_parts is None:
-        return space
-    return replace(
-        space, lower=replace(space, panels=lower_panels, own_panels=True, parts=lower_parts, first_rows=(0, 0))
-    )
-
-
 def unshared_bytes(gemm: Gemm, kernel: str) -> int:
     """The bytes of a workspace in which no blocks share K, with a lower tier if there may be one."""
-    products = _products(gemm)
+    products = packing.products_of(gemm)
     lower = 1 if kernel == "tensorcore" and products == 3 else None
-    return _workspace(gemm, products, 1, (0, 0), lower_parts=lower).bytes
+    return packing.workspace(gemm, products, 1, (0, 0), lower_parts=lower).bytes
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Packing an operand alone
 
 
-def _alone(gemm: Gemm, side: int) -> Gemm:
-    """The problem of packing one operand: the other one has no rows."""
-    m, n = (gemm.m, 0) if side == 0 else (0, gemm.n)
-    return replace(gemm, m=m, n=n, batch=(), a=replace(gemm.a, batch=()), b=replace(gemm.b, batch=()))
-
-
 def packed_bytes(gemm: Gemm, side: int) -> int:
     """The size in bytes of what `pack` makes of operand `side` (0: A, 1: B) of `gemm`."""
-    return _workspace(_alone(gemm, side), _products(gemm), 1, (0, 0)).bytes
+    return packing.workspace(packing.alone(gemm, side), packing.products_of(gemm), 1, (0, 0)).bytes
 
 
 def emulated_kernel(card: Card) -> str:
@@ -531,10 +346,14 @@ def pack(gemm: Gemm, card: Card, side: int) -> Plan:
         why = "it has no element"
     if why is not None:
         raise Unplannable(why)
-    alone = _alone(gemm, side)
-    loads = (PREPACKED, _pack_load(gemm.b, "col")) if side else (_pack_load(gemm.a, "row"), PREPACKED)
-    launches = _pack_launches(operands(alone), card, loads, beside=False)
-    space = _workspace(alone, _products(gemm), 1, (alone.m, alone.n))
+    alone = packing.alone(gemm, side)
+    loads = (
+        (packing.PREPACKED, packing.pack_load(gemm.b, "col"))
+        if side
+        else (packing.pack_load(gemm.a, "row"), packing.PREPACKED)
+    )
+    launches = packing.pack_launches(packing.operands(alone), card, loads, beside=False)
+    space = packing.workspace(alone, packing.products_of(gemm), 1, (alone.m, alone.n))
     return Plan(alone, card, kernel, tuple(launches), "packing an operand", space)
 
 
@@ -554,7 +373,7 @@ def unsuited(kernel: str, gemm: Gemm) -> str | None:
     tiles = gemm.batches * -(-gemm.m // TILE_M) * -(-gemm.n // 64) * cost.PARTS[-1]
     if max(gemm.m, gemm.n) > MAX_ROWS or gemm.k > 2**30 or tiles >= 2**31:
         return f"M and N may be {MAX_ROWS} at most, K 2^30, and tiles must be counted in 31 bits"
-    chunks = -(-gemm.k // (BLOCK_K * CHUNK))
+    chunks = -(-gemm.k // (packing.BLOCK_K * packing.CHUNK))
     if gemm.batches * (-(-gemm.m // 16) + -(-gemm.n // 16)) * chunks >= 2**31:
         return "the units of packing must be counted in 31 bits"
     return None

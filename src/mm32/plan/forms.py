@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mm32 import activations
-from mm32.plan import direct, emulated, fma
+from mm32.plan import direct, emulated, fma, packing
 from mm32.plan.card import H200
 from mm32.plan.plan import ACCUMULATE, NO_EPILOGUE, Constants
 
@@ -129,7 +129,7 @@ EPILOGUE = Axis(
 NONE, ENDS = EPILOGUE.only(NO_EPILOGUE), EPILOGUE.only(NO_EPILOGUE, HEAVIEST)
 EACH = EPILOGUE.only(*((("BIAS", a.number % 2), ("ACTIVATION", a.number)) for a in activations.ACTIVATIONS))
 A_LOAD, B_LOAD = _axis("A_LOAD", 0, 1, 2, 3), _axis("B_LOAD", 0, 1, 2, 3)
-A_PACK, B_PACK = (_axis(f"{side}_LOAD", 0, 1, 2, 4, 5, emulated.PREPACKED) for side in "AB")
+A_PACK, B_PACK = (_axis(f"{side}_LOAD", 0, 1, 2, 4, 5, packing.PREPACKED) for side in "AB")
 C_VECTOR, SPLIT_K = _axis("C_VECTOR", 0, 1), _axis("SPLIT_K", 0, 1)
 SHARING = Axis(tuple((("SPLIT_K", s), ("STREAM_K", t)) for s, t in ((0, 0), (1, 0), (0, 1))))
 NOT_SHARED, STREAM_K = SHARING.only(SHARING.values[0]), SHARING.only(SHARING.values[2])
@@ -219,7 +219,7 @@ def _packer_allowed(form: Form) -> bool:
     """Return whether a form's loads fit: the lower tier packs both operands, and beside an operand of shifted lines (4 and 5),
     aligned lines along rows (0) are read as if they were shifted."""
     loads = {form["A_LOAD"], form["B_LOAD"]}
-    return not (form["GUARDED"] and emulated.PREPACKED in loads) and not (0 in loads and loads & {4, 5})
+    return not (form["GUARDED"] and packing.PREPACKED in loads) and not (0 in loads and loads & {4, 5})
 
 
 def _tensorcore_allowed(form: Form) -> bool:
