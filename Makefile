@@ -9,11 +9,12 @@ WORKERS ?= auto
 # Beside the NVRTC of constraints.txt: the one that the H200's records were made with, which tests/resources.json has budgets for too.
 OTHER_NVRTC := .venv/nvrtc-13.0.88
 
-# A .venv that is there is kept: say so to whoever names another Python than the one that it was made with.
+# A .venv that is there is kept: say so to whoever names another Python or torch than it was made with.
 MADE_WITH := $(shell cat .venv/.torch 2>/dev/null)
-ifneq ($(filter command line environment,$(origin PYTHON)),)
-ifneq ($(filter-out $(PYTHON),$(MADE_WITH)),)
-$(info [setup] .venv is kept as it was made, with $(MADE_WITH): `make clean` first, for $(PYTHON))
+NAMED := $(foreach name,PYTHON TORCH,$(if $(filter command environment,$(firstword $(origin $(name)))),$($(name))))
+ifneq ($(MADE_WITH),)
+ifneq ($(filter-out $(MADE_WITH),$(NAMED)),)
+$(info [setup] .venv is kept as it was made, with $(MADE_WITH): `make clean` first, for $(NAMED))
 endif
 endif
 
@@ -57,7 +58,7 @@ setup-all: pyproject.toml constraints.txt | .venv/.torch
 	    echo "[setup] .venv, with $(TORCH) (a large download the first time)"; \
 	    $(PYTHON) -m venv .venv && $(BIN)/pip install "$(TORCH)" "numpy>=1.26"; \
 	fi
-	@echo "$(PYTHON)" > $@
+	@echo "$(PYTHON) $(TORCH)" > $@
 
 # mm32 with the extra $(1), and with the CUDA bindings and compiler for torch's CUDA where these are not there.
 define INSTALL

@@ -565,6 +565,11 @@ def test_checkpoints(ranks: Ranks) -> None:
         ranks.run(on_ranks_checkpoints, folder)
 
 
+def test_check_takes_a_mesh() -> None:
+    with pytest.raises(TypeError, match="takes a DeviceMesh, or nothing for all ranks, got str"):
+        mm32.distributed.check("x")  # type: ignore[arg-type]
+
+
 class Quantized(torch.Tensor):
     """A subclass that supports only torch's functions."""
 

@@ -56,10 +56,10 @@ def test_tracing_a_captured_parameter_does_not_end_the_process() -> None:
     assert done.stdout.strip() == "done", (done.returncode, done.stderr)
 
 
-def test_compiled_autograd_of_what_was_recorded_eagerly(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "compiled_autograd", True)
+def test_compiled_autograd_of_what_was_recorded_eagerly(seed: int) -> None:
     a, b = torch.randn(6, 8, requires_grad=True), torch.randn(8, 4, requires_grad=True)
-    torch.compile(lambda y: y.backward(), backend="aot_eager")(mm32.matmul(a, b, activation="silu").square().sum())
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        torch.compile(lambda y: y.backward(), backend="aot_eager")(mm32.matmul(a, b, activation="silu").square().sum())
     own = a.grad, b.grad
     a.grad = b.grad = None
     torch.nn.functional.silu(a @ b).square().sum().backward()

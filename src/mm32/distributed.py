@@ -41,9 +41,14 @@ def check(mesh: DeviceMesh | None = None) -> None:
         mesh: None for all ranks of the default process group.
 
     Raises:
+        TypeError: `mesh` is no DeviceMesh.
         RuntimeError: ranks differ; the message is the same on all of them and says how. Also if a rank could not find out these
             facts, and if torch.distributed is not initialized.
     """
+    if mesh is not None and not hasattr(mesh, "get_coordinate"):
+        raise TypeError(
+            f"mm32.distributed.check takes a DeviceMesh, or nothing for all ranks, got {type(mesh).__name__}"
+        )
     if not (dist.is_available() and dist.is_initialized()):
         raise RuntimeError(
             "mm32.distributed.check compares the ranks of a process group, and there is none: call "

@@ -42,10 +42,8 @@ UNIT = 2.0**-24
 LO_SHIFT = 11  # a scaled lo is multiplied by 2^LO_SHIFT, as in emulated/panels.cuh
 KEPT_BITS, WIDTH = 25, 16  # the fraction bits that Hopper keeps of each addend, and how many products it adds at once
 LEAST_EXPONENT = {1: -14, 3: -14, 6: -126}  # the least of a normal fp16 or bf16 number, by number of products
-PROMOTED = {
-    "tensorcore": 64,
-    "mma": 32,
-}  # places of K between promotions, by kernel; `promoted_every` has those of short K
+# Places of K between promotions, by kernel; `promoted_every` has those of short K.
+PROMOTED = {"tensorcore": 64, "mma": 32}
 # Below LONG_K "tensorcore" promotes more often (tensorcore.cu): bf16x6 every 16 of K, a scaled lo every 32, or every 16 below
 # SCALED_BY_16.
 SCALED_BY_16, LONG_K = 512, 2048

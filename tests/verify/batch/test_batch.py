@@ -25,7 +25,7 @@ from mm32.verify.batch import worker as worker_module
 from mm32.verify.batch.cards import CPU, Card, chosen
 from mm32.verify.batch.command import Progress, duration
 from mm32.verify.batch.jobs import Options, Pair, in_folder, make
-from mm32.verify.batch.records import SCHEMA, Lines, Reader, report_of
+from mm32.verify.batch.records import SCHEMA, Lines, Reader, report_of, write_whole
 from mm32.verify.batch.run import Batch
 from mm32.verify.batch.store import Store
 from mm32.verify.batch.worker import Worker
@@ -441,6 +441,71 @@ def test_results_have_kernelbenchs_form() -> None:
     assert second["ref_runtime"] == pytest.approx(5.0)
     assert (second["metadata"]["hardware"], second["metadata"]["mm32_verdict"]) == ("H", "SAME, FASTER")
     assert entries["10"][0]["compiled"] is False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Odd files, and stores with jobs of others
+
+
+def test_a_script_that_cannot_be_taken_is_named(tmp_path: Path) -> None:
+    reference = tmp_path / "reference.py"
+    reference.write_text(REFERENCE)
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.py"))
+    odd.write_text(RIGHT)
+    with pytest.raises(WrongArgument, match="is not UTF-8: rename it"):
+        make([Pair(reference, odd, odd.name)], Options())
+    with pytest.raises(WrongArgument, match="cannot be read: Is a directory"):
+        make([Pair(reference, tmp_path, "folder")], Options())
+
+
+def test_a_run_does_its_own_jobs_only(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    found = Store(tmp_path / "s", create=True)
+    first = found.add(make(in_folder(*scripts), Options(timeout=45.0)))
+    mine = {job.id for job in found.add(make(in_folder(*scripts), Options(timeout=3.0)))}
+    assert not mine & {job.id for job in first}
+    taken = [found.take(WHO, mine) for _ in range(3)]
+    assert {lease.job.id for lease in taken if lease is not None} == mine
+    assert taken[2] is None
+    assert found.take(WHO) is not None, "a worker does all"
+
+
+def test_no_builders_are_refused(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    for builders in (-2, 0, 1.5):
+        with pytest.raises(WrongArgument, match="builders must be an integer, 1 at least"):
+            Worker(opened(scripts, tmp_path / str(builders)), chosen(0), builders)  # type: ignore[arg-type]
+
+
+def test_a_file_that_is_a_link_or_no_file_is_written_through(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    link.symlink_to(target)
+    write_whole(link, "a")
+    assert link.is_symlink()
+    assert target.read_text() == "a"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_text)
+        write_whole(pipe, "b")
+        assert read.result(10) == "b"
+    assert pipe.is_fifo()
+
+
+def test_a_name_cannot_forge_a_line_of_the_table() -> None:
+    name = "a.py\n  b.py  SAME, FASTER  9.99x\n\n1 candidates: 1 SAME, FASTER .py"
+    found = table.lines([replace(row(Verdict.NOT_BUILT), name=name)])
+    assert not [line for line in found if line.lstrip().startswith(("b.py", "1 candidates: 1 SAME, FASTER"))]
+
+
+def test_kernelbenchs_candidates_are_files_and_each_is_one(bench: Path) -> None:
+    run = bench
+    (run / "level_1_problem_7_sample_5_kernel.py").mkdir()
+    before = kernelbench.pairs(run)
+    assert not any(pair.place["sample"] == 5 for pair in before)
+    first = before[0].place
+    twice = run / f"level_{first['level']}_problem_0{first['problem']}_sample_{first['sample']}_kernel.py"
+    twice.write_text(RIGHT)
+    with pytest.raises(WrongArgument, match="twice"):
+        kernelbench.pairs(run)
 
 
 # ---------------------------------------------------------------------------------------------------------- sharing
