@@ -2,7 +2,7 @@
 
 reference: d_units
 device: both
-verdict: DIFFERENT
+verdict: not SAME
 """
 
 import torch
