@@ -63,9 +63,8 @@ if TYPE_CHECKING:
 else:  # with this function, a type checker would accept any name as an attribute
 
     def __getattr__(name: str) -> object:
-        if (
-            name in ("distributed", "export", "numerics", "verify") and _failure is None
-        ):  # loaded when they are first used
+        # These are loaded when they are first used.
+        if name in ("distributed", "export", "numerics", "verify") and _failure is None:
             return importlib.import_module(f"mm32.{name}")
         if _failure is not None and name in __all__:
             raise ImportError(

@@ -17,10 +17,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 CLI_PARTS = ("typer", "rich", "ninja", "psutil", "setuptools")
 

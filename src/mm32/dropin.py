@@ -201,6 +201,16 @@ def _scale(value: Any) -> int | None:
     return int(value) if value in (0, 1) else _OTHER
 
 
+def check_precision(precision: object, function: str, hint: str) -> None:
+    """Raise TypeError, which gives the `hint`, for what is neither None nor a name, such as a model or a decorated function, and
+    ValueError for an unknown name. `function`: what was called."""
+    if precision is None:
+        return
+    if not isinstance(precision, str):
+        raise TypeError(f"{function} takes a precision by name or nothing, got {type(precision).__name__}: {hint}")
+    gemm.check_options(None, precision)
+
+
 class DropIn:
     """mm32's kernels under one dispatch key, and the requests for them. `prepare` decides whether mm32 takes a form; it is not
     called for products of two operands of at most `tiny` elements."""
@@ -225,13 +235,9 @@ class DropIn:
 
     def request(self, who: object, precision: str | None) -> None:
         """Turn mm32 on for `who`, or change the precision that `who` asked for."""
-        if precision is not None:
-            if not isinstance(precision, str):  # a model, most likely
-                raise TypeError(
-                    f"mm32.enable takes a precision by name or nothing, got {type(precision).__name__}: it turns mm32 on for the "
-                    "whole process; mm32.replace_linear is for one model"
-                )
-            gemm.check_options(None, precision)
+        check_precision(
+            precision, "mm32.enable", "it turns mm32 on for the whole process; mm32.replace_linear is for one model"
+        )
         if (off := settings.disabled()) is not None:
             prepared.say_once(off, "mm32.enable() has no effect, torch's products stay its own: %s")
             return

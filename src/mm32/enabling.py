@@ -7,8 +7,7 @@ import contextlib
 from dataclasses import replace
 
 from mm32.cuda import launch
-from mm32.dropin import TINY, DropIn, Stats, prepare
-from mm32.gemm import check_options
+from mm32.dropin import TINY, DropIn, Stats, check_precision, prepare
 from mm32.options import Precision
 
 _dropin = DropIn("CUDA", prepare, TINY)
@@ -71,7 +70,8 @@ class enabled(contextlib.ContextDecorator):
     Args:
         precision: as in `enable`.
 
-    Raises TypeError if it is used as a condition, ``if mm32.enabled():``; use `is_enabled` for that.
+    Raises ValueError for an unknown precision, and TypeError for something that is not a name, such as a function that it would
+    decorate without parentheses, and if it is used as a condition, ``if mm32.enabled():``; use `is_enabled` for that.
 
     Example:
         >>> with mm32.enabled():
@@ -79,13 +79,7 @@ class enabled(contextlib.ContextDecorator):
     """
 
     def __init__(self, precision: Precision | None = None) -> None:
-        if precision is not None and not isinstance(precision, str):
-            raise TypeError(
-                f"mm32.enabled takes a precision by name or nothing, got {type(precision).__name__}: as a decorator it is "
-                "written with parentheses, @mm32.enabled()"
-            )
-        if precision is not None:
-            check_options(None, precision)
+        check_precision(precision, "mm32.enabled", "as a decorator it is written with parentheses, @mm32.enabled()")
         self._precision = precision
         self._who: list[object] = []  # an object for each time that it was entered and not yet left
 

@@ -216,9 +216,7 @@ def _count_steps() -> None:
 def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
     """Return whether mm32 computes the layer."""
     if not isinstance(input, torch.Tensor):
-        return hasattr(
-            type(input), "__torch_function__"
-        )  # a proxy of torch.fx, say; else torch's error says what it takes
+        return bool(ops.foreign(input))  # if it is none, torch's error says what it takes
     for t in (input, weight, bias):
         if t is None:
             continue

@@ -272,6 +272,7 @@ _library = torch.library.Library("mm32", "FRAGMENT")
 _library.impl("matmul", transforms.autograd, "Autograd", with_keyset=True)
 _library.impl("matmul_out", transforms.autograd_out, "Autograd", with_keyset=True)
 torch.library.register_vmap("mm32::matmul", transforms.vmap)
+torch.library.register_vmap("mm32::matmul_out", transforms.vmap_out)
 
 
 @register_flop_formula([torch.ops.mm32.matmul, torch.ops.mm32.matmul_out, torch.ops.mm32.sharded_matmul])
@@ -279,9 +280,6 @@ def _flops(a: Sequence[int], b: Sequence[int], *_: Any, **__: Any) -> int:
     """The operations of a product of these shapes, as torch.utils.flop_counter counts them: 2 M N K."""
     shape = gemm.result_shape(a, b)
     return 2 * math.prod(shape) * a[-1]
-
-
-torch.library.register_vmap("mm32::matmul_out", transforms.vmap_out)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -340,14 +338,14 @@ def matmul(
     done = fast_path.run(a, b, bias, out, activation, precision, kernel)
     if done is not None:
         return done
-    if foreign := _foreign(a, b, bias, out):
+    if others := foreign(a, b, bias, out):
         return torch.overrides.handle_torch_function(
-            matmul, foreign, a, b, bias=bias, activation=activation, precision=precision, kernel=kernel, out=out
+            matmul, others, a, b, bias=bias, activation=activation, precision=precision, kernel=kernel, out=out
         )
     return _matmul(a, b, bias, activation, precision, kernel, out)
 
 
-def _foreign(*given: Any) -> tuple[Any, ...]:
+def foreign(*given: Any) -> tuple[Any, ...]:
     """Return the arguments that are no tensors but have torch's protocol for functions, as the proxies of torch.fx."""
     known = (torch.Tensor, PackedOperand)
     return tuple(x for x in given if not isinstance(x, known) and hasattr(type(x), "__torch_function__"))
@@ -475,9 +473,9 @@ def linear(
     done = fast_path.run(x, weight, bias, out, activation, precision, kernel, not packed)
     if done is not None:
         return done
-    if foreign := _foreign(x, weight, bias, out):
+    if others := foreign(x, weight, bias, out):
         return torch.overrides.handle_torch_function(
-            linear, foreign, x, weight, bias, activation=activation, precision=precision, kernel=kernel, out=out
+            linear, others, x, weight, bias, activation=activation, precision=precision, kernel=kernel, out=out
         )
     if isinstance(weight, PackedOperand):
         if isinstance(x, torch.Tensor) and x.dim() > 0 and x.size(-1) != weight.source.size(0):
