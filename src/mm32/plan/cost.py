@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
@@ -60,6 +61,21 @@ class BlockTile(Tile, Protocol):
     def blocks(self) -> int: ...
 
 
+class NarrowTile(Protocol):
+    """A form of narrow.cu: see plan/fma.py, NarrowForm."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def along_k(self) -> bool: ...
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def tile(self) -> int: ...
+    @property
+    def piece(self) -> int: ...
+
+
 class EmulatedTile(Tile, Protocol):
     """A tile of an emulated kernel. `products`: of each pair of elements. `inline`: whether it packs inline. `beside`: whether a
     block of mm32_pack fits beside it on a multiprocessor."""
@@ -104,10 +120,9 @@ class Model:
         self.simt_fixed, self.simt_tile = launches("simt") + card.launch, launches("simt.tile")
         self.unaligned = 1.0 / get("simt.unaligned")
         self.reduce, self.reduce_part, self.fixup = launches("reduce"), launches("reduce.part"), launches("fixup")
-        self.narrow_memory, self.narrow_l2 = memory("narrow.memory"), memory("narrow.l2")
-        self.narrow_busy = card.memory * launches("narrow.busy")
-        self.narrow_fixed, self.narrow_block = launches("narrow") + card.launch, launches("narrow.block")
-        self.narrow_ramp = launches("narrow.ramp")
+        self.narrow_memory = memory("narrow.memory")
+        self.narrow_fixed, self.narrow_cluster = launches("narrow"), launches("narrow.cluster")
+        self.narrow_begin = {True: launches("narrow.k"), False: launches("narrow.rows")}
         self.pack, self.pack_beside, self.pack_ahead = memory("pack"), memory("pack.beside"), memory("pack.ahead")
         self.pack_exposed, self.pack_worth = get("pack.exposed"), get("pack.worth")
         self.scale_row = SAMPLED_BYTES / memory("scale")
@@ -205,20 +220,31 @@ class Model:
         return self.reduce + self.reduce_part * parts + 8.0 * parts * work.results / rate
 
     def narrow(
-        self, work: Work, tiles: int, parts: int, width: int, along_k: bool, blocks: int, real: int, sectors: int
+        self, work: Work, form: NarrowTile, tiles: int, parts: int, cluster: bool, vector: bool, sectors: int
     ) -> float:
-        """The estimate for narrow.cu. `tiles`: the tiles of the wide operand, one for a block. `width`: the columns of the narrow
-        operand, padded from `real`. `blocks`: how many are on a multiprocessor. `sectors`: 32-byte sectors that are read for each
-        32 bytes of the wide operand."""
-        s, alone, resident = self.shares, blocks == 1, self.sms * blocks
-        waves = -(-tiles * parts // resident)
-        hidden = 1.0 if not alone else s["narrow.alone.wide" if width == 16 and not along_k else "narrow.alone"]
-        stream = work.traffic * sectors / self.narrow_memory / hidden
-        from_l2 = (work.traffic + 4.0 * tiles * real * work.k) / self.narrow_l2
-        read = max(stream, from_l2) * waves * resident / (tiles * parts)
-        ramp = self.narrow_ramp * min(1.0, work.traffic / self.narrow_busy) * (2 if alone else 1)
-        around = waves * self.narrow_block + self.narrow_fixed
-        return read + ramp + around + self.add_up(work, parts, self.narrow_memory)
+        """The estimate for narrow.cu: a block's own rate, which its loads under way allow, and then the card's memory, which all
+        blocks share. `tiles`: the tiles of the wide operand, one for a block, or for `parts` blocks that share K, as a `cluster`
+        or by partial sums. `vector`: whether it is loaded 16 bytes at a time. `sectors`: 32-byte sectors that are read for each
+        32 bytes of it."""
+        s, room = self.shares, self.sms * form.blocks
+        if cluster and parts > 2:
+            room = room * 7 // 8 // parts * parts  # larger clusters leave multiprocessors idle
+        turns = max(1.0, tiles * parts / room)
+        if turns > 1.0:
+            turns += s["narrow.tail"] * (math.ceil(turns) - turns)
+        pieces = -(-work.k // form.piece)
+        elements = form.tile * min(work.k, -(-pieces // parts) * form.piece)
+        rate = self.card.memory / self.sms * s[form.label]
+        if not vector:
+            rate *= s["narrow.k.apart" if form.along_k else "narrow.rows.apart"]
+        if parts == 1:
+            around = 0.0
+        elif cluster:
+            around = self.narrow_cluster
+        else:
+            around = self.add_up(work, parts, self.narrow_memory)
+        blocks = turns * (self.narrow_begin[form.along_k] + 4.0 * elements * sectors / rate)
+        return self.narrow_fixed + blocks + work.traffic * sectors / self.narrow_memory + around
 
     # -----------------------------------------------------------------------------------------------------------------
     # The emulated kernels
@@ -347,12 +373,15 @@ class Model:
             return traffic / (memory * s["torch.thin"]) + s["torch.thin.launches"] * self.launch + self.torch_launch
         if thin != 1:
             return float("inf")
-        stream = traffic / (memory * s["torch.vector"])
-        if gemm.a.col == 1 if gemm.n == 1 else gemm.b.row == 1:  # whether the matrix, not the vector, lies along K
-            busy = min(1.0, traffic / (memory * s["torch.vector.busy.launches"] * self.launch))
-            return stream + s["torch.vector.k.launches"] * self.launch * busy + self.torch_launch
-        rows = s["torch.vector.rows.launches"] * self.launch + traffic / (memory * s["torch.vector.rows"])
-        return max(rows, stream) + self.torch_launch
+        along_k = (
+            gemm.a.col == 1 if gemm.n == 1 else gemm.b.row == 1
+        )  # whether the matrix, not the vector, lies along K
+        seconds = traffic / (memory * s["torch.vector"]) + s["torch.vector.launches"] * self.launch
+        chain = min(1.0, work.k / s["torch.vector.long"]) * self.launch
+        if not along_k:
+            return seconds + s["torch.vector.rows.launches"] * chain
+        busy = min(1.0, traffic / (memory * s["torch.vector.busy.launches"] * self.launch))
+        return seconds + s["torch.vector.k.launches"] * chain + s["torch.vector.ramp.launches"] * self.launch * busy
 
     def passes(self, work: Work, count: int, operands: int) -> float:
         """The estimate for `count` element-wise kernels over the result, each of which moves `operands` arrays of its size."""

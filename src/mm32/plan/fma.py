@@ -116,18 +116,25 @@ ACCURATE_TILE = SimtTile(128, 64, 16, 8, 8, 3, 2, promote=8, label="simt.128x64p
 @dataclass(frozen=True)
 class NarrowForm:
     """A form of narrow.cu for a narrow operand of up to `width` columns and a wide one loaded along K or along its rows. A thread
-    issues rows x depth (along rows: depth) 16-byte loads at once; `blocks` fit on a multiprocessor."""
+    issues rows x depth (along rows: depth) 16-byte loads at once; `blocks` fit on a multiprocessor. `lanes` of a warp lie along
+    rows, and the others share K (along K all of them do)."""
 
     width: int
     along_k: bool
     rows: int
     depth: int
     blocks: int
+    lanes: int = 32
+
+    @property
+    def label(self) -> str:
+        """The name that its shares have."""
+        return f"narrow.{self.tile}x{self.width}.{'k' if self.along_k else 'rows'}.{self.depth}"
 
     @property
     def tile(self) -> int:
         """Rows of the wide operand that a block takes."""
-        return (8 if self.along_k else 32) * self.rows
+        return (8 if self.along_k else self.lanes) * self.rows
 
     @property
     def piece(self) -> int:
@@ -139,17 +146,24 @@ class NarrowForm:
 # block has 16 KB in flight with 4 loads a thread, and 32 KB with 8. There are as many rows for each load of the narrow operand as
 # registers allow.
 NARROW_FORMS = (
-    NarrowForm(1, True, 1, 8, 2),
-    NarrowForm(2, True, 2, 2, 2),
-    NarrowForm(4, True, 4, 1, 2),
+    NarrowForm(1, True, 2, 4, 2),
+    NarrowForm(2, True, 4, 2, 2),
+    NarrowForm(4, True, 4, 2, 2),
     NarrowForm(8, True, 4, 1, 2),
     NarrowForm(16, True, 8, 1, 1),
     NarrowForm(1, False, 4, 4, 2),
+    NarrowForm(1, False, 4, 4, 2, 8),
     NarrowForm(2, False, 4, 4, 2),
+    NarrowForm(2, False, 4, 4, 2, 8),
     NarrowForm(4, False, 4, 4, 2),
-    NarrowForm(8, False, 4, 8, 1),
+    NarrowForm(4, False, 4, 4, 2, 8),
+    NarrowForm(8, False, 4, 4, 2, 16),
+    NarrowForm(8, False, 4, 8, 1, 16),
     NarrowForm(16, False, 4, 8, 1),
+    NarrowForm(16, False, 4, 8, 1, 16),
 )
+# Sizes of clusters whose blocks share K.
+NARROW_CLUSTERS = (2, 4, 8)
 NARROW = 16  # the largest width
 
 
@@ -173,17 +187,18 @@ def loads(gemm: Gemm) -> tuple[int, int]:
 
 class Candidate(NamedTuple):
     """One way for simt to compute a product: a tile and the number of blocks that share K, 1 for none or STREAM_K; or a form
-    of narrow.cu and how many blocks share K."""
+    of narrow.cu and how many blocks share K. `cluster`: whether these are a cluster, which adds up its sums itself."""
 
     seconds: float
     tile: SimtTile | NarrowForm
     parts: int
+    cluster: bool = False
 
     @property
     def label(self) -> str:
         """Its name in records."""
         if isinstance(self.tile, NarrowForm):
-            return f"simt narrow/{self.parts}"
+            return f"simt {self.tile.label}/{'cluster ' if self.cluster else ''}{self.parts}"
         return f"{self.tile.label.replace('.', ' ')}/{'stream-K' if self.parts == STREAM_K else self.parts}"
 
 
@@ -211,8 +226,8 @@ def candidates(work: Work, card: Card, *, workspace: bool = True) -> list[Candid
             whole, rest = divmod(tiles, card.sms * resident)
             if whole and rest:
                 made.append(Candidate(model.stream_k(work, tile, tiles, resident, unaligned), tile, STREAM_K))
-    if share and work.k > 0 and min(work.m, work.n) <= NARROW:
-        made += _narrow_candidates(work, model, loaded)
+    if work.results > 0 and work.k > 0 and min(work.m, work.n) <= NARROW:
+        made += _narrow_candidates(work, card, loaded, share)
     return made
 
 
@@ -232,25 +247,37 @@ def _parts(work: Work, tile: SimtTile, share: bool) -> list[int]:
     ]
 
 
-def _wide(work: Work, loaded: tuple[int, int]) -> tuple[int, int, int, NarrowForm]:
-    """For narrow.cu: the side of the wide operand (of two that may be it, the one with more rows), its rows, those of the narrow
-    one, and the form."""
-    side = 0 if work.n <= work.m else 1
-    rows, width = (work.m, work.n) if side == 0 else (work.n, work.m)
-    form = next(f for f in NARROW_FORMS if f.width >= width and f.along_k == (loaded[side] >= 2))
-    return side, rows, width, form
+def _wide(work: Work) -> tuple[int, int, int]:
+    """For narrow.cu: the side of the wide operand (of two that may be it, the one with more rows), its rows, and those of the
+    narrow one."""
+    return (0, work.m, work.n) if work.n <= work.m else (1, work.n, work.m)
 
 
-def _narrow_candidates(work: Work, model: cost.Model, loaded: tuple[int, int]) -> list[Candidate]:
-    side, rows, width, form = _wide(work, loaded)
+def _narrow_candidates(work: Work, card: Card, loaded: tuple[int, int], share: bool) -> list[Candidate]:
+    side, rows, real = _wide(work)
     wide_row, wide_k = (work.gemm.a.row, work.gemm.a.col) if side == 0 else (work.gemm.b.col, work.gemm.b.row)
+    vector = loaded[side] % 2 == 0
     sectors = 8 if loaded[side] == 1 and wide_row > 1 and rows > 1 and wide_k != 0 else 1
-    tiles, pieces = work.batches * -(-rows // form.tile), -(-work.k // form.piece)
-    return [
-        Candidate(model.narrow(work, tiles, parts, form.width, form.along_k, form.blocks, width, sectors), form, parts)
-        for parts in (*cost.PARTS, MOST_PARTS)
-        if parts == 1 or (parts <= pieces and parts * work.results <= MOST_PARTIAL_SUMS)
-    ]
+    width = next(form.width for form in NARROW_FORMS if form.width >= real)
+    model, made = cost.of(card), []
+    for form in NARROW_FORMS:
+        if form.width != width or form.along_k != (loaded[side] >= 2):
+            continue
+        tiles, pieces = work.batches * -(-rows // form.tile), -(-work.k // form.piece)
+        clusters = (1, *NARROW_CLUSTERS) if card.clusters else (1,)
+        ways = [(parts, True) for parts in clusters if parts <= pieces]
+        ways += [
+            (parts, False)
+            for parts in ((*cost.PARTS, MOST_PARTS) if share else ())
+            if 1 < parts <= pieces and parts * work.results <= MOST_PARTIAL_SUMS
+        ]
+        made += [
+            Candidate(
+                model.narrow(work, form, tiles, parts, cluster, vector, sectors), form, parts, cluster and parts > 1
+            )
+            for parts, cluster in ways
+        ]
+    return made
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -260,7 +287,7 @@ def _narrow_candidates(work: Work, model: cost.Model, loaded: tuple[int, int]) -
 def assemble(candidate: Candidate, gemm: Gemm, card: Card) -> Plan:
     """The plan of a candidate."""
     if isinstance(candidate.tile, NarrowForm):
-        return _assemble_narrow(candidate.tile, candidate.parts, gemm, card)
+        return _assemble_narrow(candidate.tile, candidate.parts, candidate.cluster, gemm, card)
     tile, parts = candidate.tile, candidate.parts
     if parts == STREAM_K:
         return _assemble_stream_k(tile, gemm, card)
@@ -326,17 +353,20 @@ def _assemble_stream_k(tile: SimtTile, gemm: Gemm, card: Card) -> Plan:
     return Plan(gemm, card, "simt", (launch, fixup), workspace=_sums((blocks + rest) * tile.m * tile.n, blocks))
 
 
-def _assemble_narrow(form: NarrowForm, parts: int, gemm: Gemm, card: Card) -> Plan:
-    loaded = loads(gemm)
-    side, rows, _, _ = _wide(Work(gemm), loaded)
-    last = NO_EPILOGUE if parts > 1 else epilogue(gemm)
-    constants = (*last, *narrow_constants(form, side, loaded[side], split_k=parts > 1))
-    if parts > 1:
-        blocks = min(gemm.batches * -(-rows // form.tile) * parts, cards.MAX_GRID)
-        launch = Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, blocks=blocks, takes_workspace=True)
-        return _split_k(launch, parts, gemm, card)
-    unit = (form.tile, form.width) if side == 0 else (form.width, form.tile)
-    return Plan(gemm, card, "simt", (Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, unit),))
+def _assemble_narrow(form: NarrowForm, parts: int, cluster: bool, gemm: Gemm, card: Card) -> Plan:
+    side, rows, _ = _wide(Work(gemm))
+    shared = 0 if parts == 1 else 2 if cluster else 1
+    last = NO_EPILOGUE if shared == 1 else epilogue(gemm)
+    constants = (*last, *narrow_constants(form, side, loads(gemm)[side], shared))
+    if shared == 0:
+        unit = (form.tile, form.width) if side == 0 else (form.width, form.tile)
+        return Plan(gemm, card, "simt", (Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, unit),))
+    blocks = min(gemm.batches * -(-rows // form.tile), cards.MAX_GRID // parts) * parts
+    if shared == 2:
+        launch = Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, blocks=blocks, cluster=parts)
+        return Plan(gemm, card, "simt", (launch,))
+    launch = Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, blocks=blocks, takes_workspace=True)
+    return _split_k(launch, parts, gemm, card)
 
 
 def _constants(gemm: Gemm, tile: SimtTile, *, split_k: bool = False, stream_k: bool = False) -> Constants:
@@ -373,14 +403,21 @@ def tile_constants(tile: SimtTile) -> Constants:
     )
 
 
-def narrow_constants(form: NarrowForm, side: int, load: int, *, split_k: bool) -> Constants:
-    """The constants of narrow.cu after the epilogue's."""
+def narrow_constants(form: NarrowForm, side: int, load: int, shared: int) -> Constants:
+    """The constants of narrow.cu after the epilogue's. `shared`: whether blocks share K, and how (MM32_SPLIT_K)."""
     return (
         ("SIDE", side),
         ("LOAD", load),
+        *form_constants(form),
+        ("SPLIT_K", shared),
+    )
+
+
+def form_constants(form: NarrowForm) -> Constants:
+    return (
         ("WIDTH", form.width),
         ("ROWS", form.rows),
         ("DEPTH", form.depth),
         ("BLOCKS_PER_SM", form.blocks),
-        ("SPLIT_K", int(split_k)),
+        ("LANES", form.lanes),
     )

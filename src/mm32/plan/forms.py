@@ -135,12 +135,8 @@ SHARING = Axis(tuple((("SPLIT_K", s), ("STREAM_K", t)) for s, t in ((0, 0), (1, 
 NOT_SHARED, STREAM_K = SHARING.only(SHARING.values[0]), SHARING.only(SHARING.values[2])
 SIMT_TILE = Axis(tuple(fma.tile_constants(tile) for tile in (*fma.SIMT_TILES, fma.ACCURATE_TILE)))
 ACCURATE = SIMT_TILE.only(fma.tile_constants(fma.ACCURATE_TILE))
-NARROW_FORM = Axis(
-    tuple(
-        (("WIDTH", f.width), ("ROWS", f.rows), ("DEPTH", f.depth), ("BLOCKS_PER_SM", f.blocks))
-        for f in fma.NARROW_FORMS
-    )
-)
+NARROW_FORM = Axis(tuple(fma.form_constants(form) for form in fma.NARROW_FORMS))
+NARROW_SHARING = _axis("SPLIT_K", 0, 1, 2)
 SIDE, LOAD = _axis("SIDE", 0, 1), _axis("LOAD", 0, 1, 2, 3)
 PRODUCTS, SIX = _axis("PRODUCTS", 3, 1), _axis("PRODUCTS", 6)
 UNGUARDED, GUARDED = _axis("GUARDED", 0), _axis("GUARDED", 1)
@@ -193,8 +189,8 @@ def _direct_allowed(form: Form) -> bool:
 
 
 def _no_epilogue_of_parts(form: Form) -> bool:
-    """Return whether a form has no epilogue where K is shared: the reduction has it then."""
-    return not (form["SPLIT_K"] and (form["BIAS"] or form["ACTIVATION"]))
+    """Return whether a form has no epilogue where K is shared by partial sums: the reduction has it then."""
+    return not (form["SPLIT_K"] == 1 and (form["BIAS"] or form["ACTIVATION"]))
 
 
 def _simt_allowed(form: Form) -> bool:
@@ -203,8 +199,8 @@ def _simt_allowed(form: Form) -> bool:
 
 
 def _narrow_allowed(form: Form) -> bool:
-    along_k = {(f.width, f.rows, f.depth): f.along_k for f in fma.NARROW_FORMS}
-    along = along_k[form["WIDTH"], form["ROWS"], form["DEPTH"]]
+    along_k = {fma.form_constants(f): f.along_k for f in fma.NARROW_FORMS}
+    along = along_k[tuple((name, form[name]) for name in NARROW_FORM.names)]
     return _no_epilogue_of_parts(form) and (form["LOAD"] >= 2) == along
 
 
@@ -252,8 +248,11 @@ SOURCES = (
     ),
     Source(  # side and split-K change where data comes from and goes to, not the loop
         "simt", "fma/narrow.cu", (*_LAST, "SIDE", "LOAD", *NARROW_FORM.names, "SPLIT_K"),
-        (EPILOGUE, SIDE, LOAD, NARROW_FORM, SPLIT_K),
-        ((NARROW_FORM, LOAD), (NARROW_FORM, SIDE), (NARROW_FORM, SPLIT_K, ENDS), (SIDE, SPLIT_K, LOAD), (EACH,)),
+        (EPILOGUE, SIDE, LOAD, NARROW_FORM, NARROW_SHARING),
+        (
+            (NARROW_FORM, NARROW_SHARING), (NARROW_FORM, ENDS), (NARROW_FORM, LOAD), (NARROW_FORM, SIDE),
+            (SIDE, NARROW_SHARING, LOAD), (EACH,),
+        ),
         _threads(256), _narrow_allowed,
     ),
     # What both emulated kernels launch is listed with mma, which runs on every card; what is for bf16x6, with tensorcore.

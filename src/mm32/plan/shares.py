@@ -44,15 +44,31 @@ SHARES: dict[str, float] = {
     "fixup.launches": 0.8333,
     "reduce.launches": 0.8333,
     "reduce.part.launches": 0.01333,
-    # narrow: shares of memory, for reading from memory and from L2; the narrow operand is read from L2 for each tile (a guess).
-    "narrow.memory": 0.875,
-    "narrow.l2": 1.042,
-    "narrow.alone": 0.8333,  # of that, for forms with one block on a multiprocessor, which hide less
-    "narrow.alone.wide": 0.5556,  # the same, along rows at width 16
-    "narrow.ramp.launches": 2.0,  # until memory is busy
-    "narrow.busy.launches": 3.472,  # how long memory must be busy for all of the ramp to count
-    "narrow.block.launches": 0.3333,
-    "narrow.launches": 1.45,
+    # narrow: the rate of one block, which its loads under way allow, as a share of a multiprocessor's part of the memory, by rows
+    # of the tile x width, how the wide operand lies, and loads under way; "apart": of that, if elements are loaded one by one.
+    "narrow.16x1.k.4": 1.966,
+    "narrow.32x2.k.2": 1.381,
+    "narrow.32x4.k.2": 1.232,
+    "narrow.32x8.k.1": 1.007,
+    "narrow.64x16.k.1": 0.726,
+    "narrow.128x1.rows.4": 1.667,
+    "narrow.32x1.rows.4": 1.078,
+    "narrow.128x2.rows.4": 1.557,
+    "narrow.32x2.rows.4": 1.166,
+    "narrow.128x4.rows.4": 1.224,
+    "narrow.32x4.rows.4": 0.7673,
+    "narrow.64x8.rows.4": 0.8773,
+    "narrow.64x8.rows.8": 1.081,
+    "narrow.128x16.rows.8": 0.7948,
+    "narrow.64x16.rows.8": 0.6353,
+    "narrow.k.apart": 0.707,
+    "narrow.rows.apart": 0.895,
+    "narrow.memory": 1.113,  # then what all blocks share: above 1, since a part of it is hidden
+    "narrow.tail": 1.35,  # how much of a last turn that is not full counts
+    "narrow.k.launches": 0.64,  # beginning and ending a block
+    "narrow.rows.launches": 0.693,
+    "narrow.cluster.launches": 0.387,
+    "narrow.launches": 1.54,
     # tensorcore: shares of fp16, by columns of a tile x products; "inline": operands packed while multiplied; "short": for
     # short K. Beginning and ending a tile, in launches.
     "tensorcore.128x3": 0.8747,
@@ -148,10 +164,12 @@ SHARES: dict[str, float] = {
     "torch.thin": 0.4914,  # M or N of 2 to 16
     "torch.thin.launches": 7.5,
     "torch.vector": 0.814,  # M or N of 1
-    "torch.vector.rows": 1.25,
-    "torch.vector.rows.launches": 3,
-    "torch.vector.k.launches": 2.659,
-    "torch.vector.busy.launches": 3.472,
+    "torch.vector.launches": 1.63,
+    "torch.vector.k.launches": 0.85,  # for long K, where the matrix lies along K; where it lies along rows
+    "torch.vector.rows.launches": 1.2,
+    "torch.vector.long": 2800,  # a K that is long
+    "torch.vector.ramp.launches": 2.659,  # until memory is busy, where the matrix lies along K
+    "torch.vector.busy.launches": 3.472,  # how long memory must be busy for all of that to count
     "torch.launches": 2.45,
     "torch.tile.launches": 1.82,  # the same, of a product by fp32 tiles
 }

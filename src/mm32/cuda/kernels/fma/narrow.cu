@@ -12,8 +12,8 @@
 //   1  anything else: 4-byte loads, neighbouring lanes along rows
 //   2  contiguous along K, aligned, K a multiple of 4: 16-byte loads
 //   3  contiguous along K otherwise: 4-byte loads, neighbouring lanes along K
-// Along rows (0, 1): a lane has ROWS = 4 rows, the warps share the K of a stage, and their sums are added in shared memory. If W
-// has few rows, lanes share K too.
+// Along rows (0, 1): a lane has ROWS = 4 rows, the warps share the K of a stage, and their sums are added in shared memory. With
+// LANES below 32 lanes share K too.
 // Along K (2, 3): a warp has ROWS rows, so that V is read once for ROWS rows; its lanes share K, and shuffles add their sums.
 // The order of all sums is fixed: the same bits in every run. A lane adds at most 1024 products before its sum joins a total.
 //   MM32_SIDE           0: W is A, 1: W is B
@@ -21,17 +21,22 @@
 //   MM32_ROWS           rows of W of a lane (0, 1) or of a warp (2, 3)
 //   MM32_DEPTH          how many loads of each row a lane issues together
 //   MM32_BLOCKS_PER_SM  how many blocks must fit on a multiprocessor by their registers
-//   MM32_SPLIT_K        1: blocks share K and write their sums to Params::partial_sums for mm32_reduce
+//   MM32_LANES          lanes of a warp that lie along W's rows (0, 1); the other lanes share K
+//   MM32_SPLIT_K        whether blocks share K. 1: they write their sums to Params::partial_sums for mm32_reduce. 2: those of a
+//                       cluster do, and add up their sums through each other's shared memory
 #include "common/epilogue.cuh"
 #include "common/operand.cuh"
 #include "common/workspace.cuh"
+#include "ptx/cluster.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/dependent_launch.cuh"
 
 constexpr int WIDTH = MM32_WIDTH, ROWS = MM32_ROWS, DEPTH = MM32_DEPTH;
 constexpr bool ALONG_K = MM32_LOAD >= 2, VECTOR = MM32_LOAD % 2 == 0;
-constexpr int THREADS = 256, WARPS = THREADS / 32;
-constexpr int TILE = ALONG_K ? WARPS * ROWS : 32 * ROWS;
+constexpr int THREADS = 256, WARPS = THREADS / 32, LANES = MM32_LANES;
+constexpr bool CLUSTERS = MM32_SPLIT_K == 2;
+constexpr int LARGEST_CLUSTER = 8;
+constexpr int TILE = ALONG_K ? WARPS * ROWS : LANES * ROWS;
 constexpr int STAGE = ALONG_K && 128 * DEPTH > 256 ? 128 * DEPTH : 256;  // of K
 constexpr int PIECE = ALONG_K ? STAGE : 64;                    // of K: a part of K is a whole number of pieces
 constexpr int SPAN = ALONG_K ? 32 * 1024 : WARPS * 1024;      // of K: how much is added before sums join totals, 1024 a lane
@@ -47,6 +52,7 @@ constexpr int RING = ALONG_K ? WIDTH * PITCH : STAGE * WIDTH;  // floats of a st
 constexpr int COLUMNS = WIDTH < 4 ? WIDTH : 4, SUMS_PITCH = TILE + 8;
 constexpr int WARP_SUMS = ALONG_K ? 0 : WARPS * COLUMNS * SUMS_PITCH;
 constexpr int SHARED = 2 * RING > WARP_SUMS ? 2 * RING : WARP_SUMS;
+static_assert(!CLUSTERS || TILE * WIDTH <= SHARED);
 
 // What a thread loads of W, and its sums. `load` loads the next group of K, with zeros past its `depth` and past the last row;
 // `multiply` multiplies a loaded group; `reduce` adds the sums of a span of K over threads and adds the result to the totals,
@@ -66,7 +72,7 @@ struct Accumulator<true> {
     int lane, first, rows;  // the warp's first row in the tile, and how many it has
     float sum[SUMS], total[TOTALS];
 
-    __device__ __forceinline__ Accumulator(const Operand& wide, int rows_left, long long)
+    __device__ __forceinline__ Accumulator(const Operand& wide, int rows_left)
         : row_stride(wide.row_stride), k_stride(wide.k_stride) {
         lane = threadIdx.x % 32, first = threadIdx.x / 32 * ROWS;
         rows = rows_left - first;
@@ -74,8 +80,6 @@ struct Accumulator<true> {
 #pragma unroll
         for (int i = 0; i < TOTALS; i++) total[i] = 0.f;
     }
-
-    __device__ __forceinline__ int group_k() const { return GROUP_K; }
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -171,21 +175,18 @@ struct Accumulator<true> {
 template <>
 struct Accumulator<false> {
     static constexpr int PASSES = WIDTH / COLUMNS, OUTPUTS = (COLUMNS * TILE + THREADS - 1) / THREADS;
+    static constexpr int STEP = WARPS * (32 / LANES), GROUP_K = DEPTH * STEP;
     using Group = float[DEPTH][4];
 
     const float* from;
     long long row_hop, k_hop;  // from one of the lane's rows to the next, and from one of its loads to the next
-    int lane, lanes;           // `lanes` lie along rows: 32, or 16 or 8 if W has few rows
-    int step, k_own;           // how much of K the block loads at once, and this lane's place in it
+    int lane, k_own;           // this lane's place in the STEP of K that the block loads at once
     int rows;                  // of the tile that exist
     float sum[4][WIDTH], total[PASSES][OUTPUTS];
 
-    __device__ __forceinline__ Accumulator(const Operand& wide, int rows_left, long long all_rows) : rows(rows_left) {
-        lanes = all_rows > 64 ? 32 : all_rows > 32 ? 16 : 8;
-        lane = threadIdx.x % 32;
-        const int along_k = 32 / lanes;
-        step = WARPS * along_k, k_own = threadIdx.x / 32 * along_k + lane / lanes;
-        row_hop = lanes * wide.row_stride, k_hop = step * wide.k_stride;
+    __device__ __forceinline__ Accumulator(const Operand& wide, int rows_left) : rows(rows_left) {
+        lane = threadIdx.x % 32, k_own = threadIdx.x / LANES;
+        row_hop = LANES * wide.row_stride, k_hop = STEP * wide.k_stride;
         from = wide.data + row_of(0) * wide.row_stride + k_own * wide.k_stride;
 #pragma unroll
         for (int pass_index = 0; pass_index < PASSES; pass_index++)
@@ -193,9 +194,7 @@ struct Accumulator<false> {
             for (int i = 0; i < OUTPUTS; i++) total[pass_index][i] = 0.f;
     }
 
-    __device__ __forceinline__ int row_of(int i) const { return VECTOR ? lane % lanes * 4 + i : lane % lanes + lanes * i; }
-
-    __device__ __forceinline__ int group_k() const { return DEPTH * step; }
+    __device__ __forceinline__ int row_of(int i) const { return VECTOR ? lane % LANES * 4 + i : lane % LANES + LANES * i; }
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -207,7 +206,7 @@ struct Accumulator<false> {
     __device__ __forceinline__ void load(Group& to, int depth) {
 #pragma unroll
         for (int d = 0; d < DEPTH; d++, from += k_hop) {
-            const bool exists = d * step + k_own < depth;
+            const bool exists = d * STEP + k_own < depth;
             if constexpr (VECTOR) {
                 float4 x = make_float4(0.f, 0.f, 0.f, 0.f);
                 if (exists && row_of(0) < rows) x = *reinterpret_cast<const float4*>(from);
@@ -225,7 +224,7 @@ struct Accumulator<false> {
     __device__ __forceinline__ void multiply(const Group& w, const float* ring) {
         const float* at = ring + k_own * WIDTH;
 #pragma unroll
-        for (int d = 0; d < DEPTH; d++, at += step * WIDTH) {
+        for (int d = 0; d < DEPTH; d++, at += STEP * WIDTH) {
             float v[WIDTH];
             if constexpr (WIDTH >= 4) {
 #pragma unroll
@@ -250,7 +249,8 @@ struct Accumulator<false> {
     __device__ __forceinline__ static int output_column(int i) { return MM32_SIDE ? output(i) / TILE : output(i) % COLUMNS; }
 
     __device__ __forceinline__ void reduce(float* warp_sums) {
-        for (int offset = 16; offset >= lanes; offset /= 2) {
+#pragma unroll
+        for (int offset = 16; offset >= LANES; offset /= 2) {
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
@@ -259,7 +259,7 @@ struct Accumulator<false> {
         __syncthreads();  // no thread reads the ring any more
 #pragma unroll
         for (int pass_index = 0; pass_index < PASSES; pass_index++) {
-            if (lane < lanes) {
+            if (lane < LANES) {
 #pragma unroll
                 for (int c = 0; c < COLUMNS; c++) {
                     float* const to = warp_sums + (threadIdx.x / 32 * COLUMNS + c) * SUMS_PITCH;
@@ -270,7 +270,7 @@ struct Accumulator<false> {
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < OUTPUTS; i++) {
-                if (output(i) >= COLUMNS * TILE || output_row(i) >= 4 * lanes) continue;
+                if (output(i) >= COLUMNS * TILE) continue;
                 const float* const of = warp_sums + output_column(i) * SUMS_PITCH + output_row(i);
                 float all = of[0];
 #pragma unroll
@@ -315,7 +315,7 @@ struct Target {
     float* data;
     long long row, col;
 };
-#if MM32_SPLIT_K
+#if MM32_SPLIT_K == 1
 using Argument = Params;
 __device__ __forceinline__ const Problem& problem_of(const Params& s) { return s.p; }
 __device__ __forceinline__ long long parts_of(const Params& s) { return s.parts; }
@@ -325,13 +325,13 @@ __device__ __forceinline__ Target target_of(const Params& s, const Pointers&, lo
 #else
 using Argument = Problem;
 __device__ __forceinline__ const Problem& problem_of(const Problem& p) { return p; }
-__device__ __forceinline__ long long parts_of(const Problem&) { return 1; }
+__device__ __forceinline__ long long parts_of(const Problem&) { return CLUSTERS ? cluster_size() : 1; }
 __device__ __forceinline__ Target target_of(const Problem& p, const Pointers& at, long long) { return {at.c, p.c.row, p.c.col}; }
 #endif
 
-// What a block computes at a time: TILE rows from row0 on, WIDTH columns from column0 on. `matrix` counts over parts of K and
-// over the batch: part matrix / batches of matrix matrix % batches. Units follow each other along rows first, so that
-// neighbouring blocks read neighbouring memory.
+// What a block computes at a time: TILE rows from row0 on, WIDTH columns from column0 on. `matrix` counts over the batch, and
+// with split-K over parts of K too: part matrix / batches of matrix matrix % batches. Units follow each other along rows first,
+// so that neighbouring blocks read neighbouring memory.
 struct Unit {
     long long row0, column0, matrix;
     int rows, columns;  // that exist
@@ -348,23 +348,29 @@ __device__ __forceinline__ Unit unit_at(const Problem& p, long long t) {
             (int)min(width_of(p) - column0, (long long)WIDTH)};
 }
 
+// The place of a tile's sum in shared memory, where a cluster adds up its blocks' sums: in the order of C's columns.
+__device__ __forceinline__ int place_of(int row, int column) { return MM32_SIDE ? column * TILE + row : row * WIDTH + column; }
+
 extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM)
 mm32_narrow(const __grid_constant__ Argument argument) {
     __shared__ __align__(16) float shared[SHARED];
     launch_dependents();
     const Problem& p = problem_of(argument);
-    const long long matrices = p.batches * parts_of(argument);
+    // The blocks of a cluster have the same units, each its own part of K.
+    const int sharers = CLUSTERS ? cluster_size() : 1;
+    const long long matrices = p.batches * (CLUSTERS ? 1 : parts_of(argument));
     const long long units = ceil_div(rows_of(p), TILE) * ceil_div(width_of(p), WIDTH) * matrices;
-    for (long long t = blockIdx.x; t < units; t += gridDim.x) {
+    for (long long t = blockIdx.x / sharers; t < units; t += gridDim.x / sharers) {
         Unit unit = unit_at(p, t);
-        const long long part = quotient(unit.matrix, p.batches), pieces = ceil_div(p.k, PIECE);
+        const long long above = quotient(unit.matrix, p.batches), pieces = ceil_div(p.k, PIECE);
+        const long long part = CLUSTERS ? cluster_rank() : above;
         const long long begin = quotient(pieces * part, parts_of(argument)) * PIECE;
         long long left = min(quotient(pieces * (part + 1), parts_of(argument)) * PIECE, p.k) - begin;
 
-        const Pointers at = pointers_of(p, unit.matrix - part * p.batches);
+        const Pointers at = pointers_of(p, unit.matrix - above * p.batches);
         const Operand wide = operand_of(p, at, MM32_SIDE).from(unit.row0, begin);
         Operand narrow = operand_of(p, at, 1 - MM32_SIDE).from(unit.column0, begin);
-        Accumulator<ALONG_K> accumulator(wide, unit.rows, rows_of(p));
+        Accumulator<ALONG_K> accumulator(wide, unit.rows);
         for (; left > 0; left -= SPAN) {
             const int depth = (int)min(left, (long long)SPAN);
             Accumulator<ALONG_K>::Group group, next;
@@ -379,8 +385,8 @@ mm32_narrow(const __grid_constant__ Argument argument) {
                 __syncthreads();  // the stage has arrived for all threads, and no thread reads the one before it
                 if (k + STAGE < depth) copy_narrow(shared + RING - ring, narrow, k + STAGE, depth, unit.columns);
 #pragma unroll 2
-                for (int g = 0; g < STAGE && k + g < depth; g += accumulator.group_k()) {
-                    accumulator.load(next, depth - (k + g + accumulator.group_k()));
+                for (int g = 0; g < STAGE && k + g < depth; g += Accumulator<ALONG_K>::GROUP_K) {
+                    accumulator.load(next, depth - (k + g + Accumulator<ALONG_K>::GROUP_K));
                     accumulator.multiply(group, shared + ring + g * (ALONG_K ? 1 : WIDTH));
                     memcpy(group, next, sizeof group);
                 }
@@ -394,10 +400,31 @@ mm32_narrow(const __grid_constant__ Argument argument) {
         const long long m0 = MM32_SIDE ? unit.column0 : unit.row0, n0 = MM32_SIDE ? unit.row0 : unit.column0;
         const Target target = target_of(argument, pointers_of(p, matrix), unit.matrix);
         float* const c = target.data + m0 * target.row + n0 * target.col;
-        accumulator.for_each_total([&](int row, int column, float sum) {
+        const auto store = [&](int row, int column, float sum) {
             if (row >= unit.rows || column >= unit.columns) return;
             const int m = MM32_SIDE ? column : row, n = MM32_SIDE ? row : column;
             c[m * target.row + n * target.col] = epilogue(sum, bias_at(p, n0 + n));
-        });
+        };
+        if constexpr (CLUSTERS) {
+            accumulator.for_each_total([&](int row, int column, float sum) { shared[place_of(row, column)] = sum; });
+            cluster_sync();
+            for (int i = cluster_rank() * THREADS + threadIdx.x; i < TILE * WIDTH; i += sharers * THREADS) {
+                float sums[LARGEST_CLUSTER];
+#pragma unroll
+                for (int rank = 0; rank < LARGEST_CLUSTER; rank++) {
+                    float one[1] = {-0.f};  // changes no sum
+                    if (rank < sharers) load_cluster<true>(shared_address(shared + i), rank, one);
+                    sums[rank] = one[0];
+                }
+#pragma unroll
+                for (int step = 1; step < LARGEST_CLUSTER; step *= 2)
+#pragma unroll
+                    for (int rank = 0; rank < LARGEST_CLUSTER; rank += 2 * step) sums[rank] += sums[rank + step];
+                store(MM32_SIDE ? i % TILE : i / WIDTH, MM32_SIDE ? i / TILE : i % WIDTH, sums[0]);
+            }
+            cluster_sync();  // no block's sums are read any more
+        } else {
+            accumulator.for_each_total(store);
+        }
     }
 }
