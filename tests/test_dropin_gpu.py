@@ -13,6 +13,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 import mm32
+from mm32 import dispatch
 from mm32 import dropin as module
 from mm32 import plan as planning
 from mm32.cuda import launch
@@ -297,7 +298,7 @@ def test_without_memory_for_the_product_torch_adds_in_place(
     def short(*args: object, **options: object) -> None:
         raise torch.OutOfMemoryError("out of memory, as this test has it")
 
-    monkeypatch.setattr(torch.Tensor, "new_empty_strided", short)
+    monkeypatch.setattr(dispatch, "empty", short)
     assert torch.equal(in_place(how, c, a, b, alpha=-1), wanted)
     assert always.stats().reasons == {"no memory for a product that is added in place": 1}
 

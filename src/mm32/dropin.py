@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from mm32 import gemm, prepared, settings, storage, torch_product
+from mm32 import dispatch, gemm, prepared, settings, storage, torch_product
 from mm32 import plan as planning
 from mm32.cuda import cublas
 from mm32.errors import CompileError, LaunchError
@@ -384,7 +384,7 @@ class DropIn:
                 product = out
             else:
                 try:
-                    product = a.new_empty_strided(choice.shape, choice.strides)  # new_empty takes 1.5 times as long
+                    product = dispatch.empty(a, choice.shape, choice.strides)
                 except torch.OutOfMemoryError:
                     if out is None:  # torch would need as much
                         raise

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from mm32 import activations, dispatch, fast_path, gemm, prepared, sharding, torch_product, transforms
+from mm32 import activations, dispatch, fast_path, gemm, prepared, sharding, storage, torch_product, transforms
 from mm32 import plan as planning
 from mm32.cuda import cublas
 from mm32.options import Activation, Kernel, Precision
@@ -77,7 +77,7 @@ def _run_cuda(
         dispatch.learn(a.device, _run_cuda)
     given = out
     if out is None:
-        out = a.new_empty(found.shape)
+        out = dispatch.empty(a, found.shape, storage.contiguous_strides(found.shape))
     else:
         gemm.check_out(out, found.shape, a, b, bias)  # the form does not say whether memory is shared
         if not out.is_inference():
@@ -347,7 +347,7 @@ def matmul(
 
 def foreign(*given: Any) -> tuple[Any, ...]:
     """Return the arguments that are no tensors but have torch's protocol for functions, as the proxies of torch.fx."""
-    known = (torch.Tensor, PackedOperand)
+    known = (torch.Tensor, PackedOperand, type(None))  # dynamo of torch up to 2.11 cannot ask None's class
     return tuple(x for x in given if not isinstance(x, known) and hasattr(type(x), "__torch_function__"))
 
 

@@ -188,11 +188,17 @@ def _sums_over_ranks(a: Any, b: Any) -> bool:
     return False
 
 
-def splits_inner_rows(*tensors: Any) -> bool:
-    """Return whether a dimension between the first and the last is sharded. Such a dimension cannot be merged with the first one
-    without moving data."""
+def splits_rows(*tensors: Any) -> bool:
+    """Return whether the dimensions before the last are sharded so that they cannot be merged without moving data: one after the
+    first is, or the first is in parts of different sizes."""
     return any(
-        gemm.is_dtensor(t) and any(p.is_shard(d) for p in t.placements for d in range(1, t.dim() - 1)) for t in tensors
+        gemm.is_dtensor(t)
+        and any(
+            p.is_shard(d) and (d > 0 or t.shape[0] % t.device_mesh.size(axis) != 0)
+            for axis, p in enumerate(t.placements)
+            for d in range(t.dim() - 1)
+        )
+        for t in tensors
     )
 
 

@@ -79,7 +79,7 @@ class Mm32Matmul(_SingleLevelFunction):
         result = below(a, b, bias)
         ctx.set_materialize_grads(False)
         ctx.activation, ctx.options, ctx.product = activation, (None, precision, kernel), product
-        ctx.shapes, ctx.forward_mode = (a.shape, b.shape), forward_mode
+        ctx.shapes, ctx.strides, ctx.forward_mode = (a.shape, b.shape), (a.stride(), b.stride()), forward_mode
         value = result if _slope_of_result(activation) else None
         need_a, need_b = ctx.needs_input_grad[:2]
         ctx.save_for_backward(a if need_b else None, b if need_a else None, value)
@@ -102,17 +102,23 @@ class Mm32Matmul(_SingleLevelFunction):
         grad_a = grad_b = grad_bias = None
         if need_a:
             columns = b if len(b_shape) > 1 else b.unsqueeze(1)
-            grad_a = ctx.product(grad, columns.mT, None, *ctx.options)
+            if grad.dim() == 2 and _lies_along_columns(ctx.strides[0]):
+                grad_a = ctx.product(columns, grad.mT, None, *ctx.options).mT
+            else:
+                grad_a = ctx.product(grad, columns.mT, None, *ctx.options)
             grad_a = grad_a.sum_to_size(a_shape if len(a_shape) > 1 else (1, *a_shape)).reshape(a_shape)
         if need_bias:
             grad_bias = grad.sum(dim=list(range(grad.dim() - 1)))
         if need_b:
             rows = a if len(a_shape) > 1 else a.unsqueeze(0)
             # One B for the whole batch: one product over all rows, instead of the sum of one product for each matrix.
-            if len(b_shape) <= 2 and not sharding.splits_inner_rows(rows, grad):
+            if len(b_shape) <= 2 and rows.dim() > 2 and not sharding.splits_rows(rows, grad):
                 count = math.prod(grad.shape[:-1])
                 rows, grad = rows.reshape(count, rows.shape[-1]), grad.reshape(count, grad.shape[-1])
-            grad_b = ctx.product(rows.mT, grad, None, *ctx.options)
+            if grad.dim() == 2 and _lies_along_columns(ctx.strides[1]):
+                grad_b = ctx.product(grad.mT, rows, None, *ctx.options).mT
+            else:
+                grad_b = ctx.product(rows.mT, grad, None, *ctx.options)
             grad_b = grad_b.sum_to_size(b_shape if len(b_shape) > 1 else (*b_shape, 1)).reshape(b_shape)
         return grad_a, grad_b, grad_bias, None, None, None, None, None, None
 
@@ -141,6 +147,12 @@ class Mm32Matmul(_SingleLevelFunction):
 
 
 _unpack = torch._VF._unpack_dual
+
+
+def _lies_along_columns(strides: tuple[int, ...]) -> bool:
+    """Return whether a matrix of these strides is the transpose of a contiguous one. Then its gradient is made like that too, as
+    torch's is: the gradient of a weight that was transposed has the weight's strides."""
+    return len(strides) == 2 and strides[0] == 1 and strides[1] > 1
 
 
 def _has_tangent(t: torch.Tensor | None) -> bool:
@@ -229,7 +241,9 @@ def autograd_out(
             "matmul(): functions with out=... arguments don't support automatic differentiation, but one of the "
             "arguments requires grad. (mm32.matmul)"
         )
-    if any(map(_has_tangent, (a, b, bias, out))):
+    # Under a dispatch mode, asking for tangents would leave views in the traced program.
+    asked = forward_ad._current_level >= 0 or not torch._C._len_torch_dispatch_stack()
+    if asked and any(map(_has_tangent, (a, b, bias, out))):
         raise NotImplementedError(
             "Trying to use forward AD with mm32::matmul_out that does not support it because it is an out= function: call "
             "mm32.matmul without out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import traceback
 from dataclasses import dataclass, fields
@@ -218,6 +219,14 @@ class _Asked:
         for option, file in (("--json", None if self.to_stdout else self.json), ("--html", self.html)):
             if file is not None and (why := unwritable(file)) is not None:
                 raise typer.BadParameter(why, param_hint=option)
+        if self.html is not None and str(self.html) == "-":
+            raise typer.BadParameter("is a file with pictures beside the text: give its name", param_hint="--html")
+        if (
+            self.html is not None
+            and self.json is not None
+            and os.path.realpath(self.html) == os.path.realpath(self.json)
+        ):
+            raise typer.BadParameter(f"{self.html} is the file of --json too", param_hint="--html")
         if self.example is not None:
             if self.candidate is not None or self.worker is not None or self.kernelbench is not None:
                 raise typer.BadParameter("--example stands for REFERENCE: give a candidate beside it, or none")
@@ -284,7 +293,7 @@ class _Asked:
         )
 
     def of_one(self) -> int:
-        from mm32.verify import entry
+        from mm32.verify import console, entry
         from mm32.verify import html as reports
         from mm32.verify.page import Page
 
@@ -305,13 +314,13 @@ class _Asked:
                 progress=progress,
             )
         if self.to_stdout:
-            sys.stdout.write(report.json() + "\n")
+            console.write(report.json() + "\n")
         elif self.json is not None:
             _write(self.json, report.json() + "\n")
         if self.html is not None:
             _write(self.html, reports.page(report.as_dict(), *sources))
         detail = "quiet" if self.quiet else "verbose" if self.verbose else "normal"
-        Page(report, rich.console.Console(stderr=self.to_stdout), detail).print()
+        Page(report, console.Console(stderr=self.to_stdout), detail).print()
         return report.exit_code
 
 

@@ -91,7 +91,7 @@ class Report:
     def reward(self, wrong: float = 0.0, same: float = 0.3, speed: float = 1.0, most: float = 10.0) -> Reward:
         """Return a number for reinforcement learning: `wrong` if the candidate is different, does not build, crashes or takes too
         long; `same + speed * factor` if it is the same. The factor is what is proven of its speed: for FASTER the lower end of
-        the speedup's interval, at most `most`; for SLOWER and INCONCLUSIVE the upper end, at most 1; for SUSPECT 0.
+        the speedup's interval, at most `most`; for SLOWER and INCONCLUSIVE the upper end, at most 1; for SUSPECT, or untimed, 0.
 
         The result is a float whose `reason` says what it is for. Raises NoReward if nothing is known about the candidate: the
         reference failed, the check could not have failed, or this tool failed.

@@ -17,6 +17,9 @@ class NoReward(RuntimeError):
         super().__init__(f"{report.verdict.value}: {report.reason}")
         self.report = report
 
+    def __reduce__(self) -> tuple[Any, ...]:  # else it could not come back from a pool's process
+        return NoReward, (self.report,)
+
 
 class Reward(float):
     """A float; `reason` says what it was given for."""

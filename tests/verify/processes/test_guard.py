@@ -73,8 +73,8 @@ def test_it_is_looked_after_when_the_candidate_is_paused(reference: WorkerProces
     try:
         nice = os.getpriority(os.PRIO_PROCESS, reference.pid)
         os.setpriority(os.PRIO_PROCESS, reference.pid, nice + 3)
-        with candidate.paused() as stopped:
-            assert stopped
+        with candidate.paused() as pause:
+            assert pause.still
             assert psutil.Process(candidate.pid).status() == psutil.STATUS_STOPPED
             assert reference.disturbed == ["had its priority changed from outside"]
         # It goes on after the pause.

@@ -224,6 +224,40 @@ def busy(mark: str) -> list[psutil.Process]:
     return [one for one in psutil.process_iter(["cmdline"]) if mark in " ".join(one.info["cmdline"] or [])]
 
 
+# A timer that sends SIGCONT every 3 ms: the kernel then continues a process that was stopped. Each time it works for 1 ms.
+TIMER = """
+import ctypes, signal, time
+
+def work(*_):
+    end = time.perf_counter() + 0.001
+    while time.perf_counter() < end:
+        pass
+
+signal.signal(signal.SIGCONT, work)
+event = (ctypes.c_int * 16)()
+event[2], event[3] = signal.SIGCONT, 0  # SIGEV_SIGNAL
+timer, every = ctypes.c_void_p(), (ctypes.c_long * 4)(0, 3000000, 0, 3000000)
+libc = ctypes.CDLL(None)
+assert libc.timer_create(1, event, ctypes.byref(timer)) == 0
+assert libc.timer_settime(timer, 0, every, None) == 0
+"""
+
+
+@pytest.mark.parametrize("number", range(len(LEVELS)))
+def test_a_process_that_its_own_timer_continues_has_not_stood_still(
+    start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    level(monkeypatch, number)
+    worker = start(TIMER)
+    with worker.paused() as pause:
+        time.sleep(0.3)
+    assert not pause.still
+    quiet = start("")
+    with quiet.paused() as pause:
+        time.sleep(0.3)
+    assert pause.still
+
+
 @pytest.mark.parametrize("number", [0, len(LEVELS) - 1])
 def test_daemons_are_stopped_with_the_worker_and_end_with_it(
     start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch, number: int, leftovers: Leftovers
@@ -233,8 +267,8 @@ def test_daemons_are_stopped_with_the_worker_and_end_with_it(
     worker = start(DAEMONS.format(mark=mark))
     assert printed(worker) == 1
     (daemon,) = busy(mark)
-    with worker.paused() as stopped:
-        assert stopped
+    with worker.paused() as pause:
+        assert pause.still
         before = daemon.cpu_times()
         assert daemon.status() == psutil.STATUS_STOPPED
         time.sleep(0.3)
@@ -293,8 +327,8 @@ def test_a_process_that_flees_by_forking_is_stopped_and_ended(
     worker = start("import os\nif os.fork() == 0:" + FORKING.replace("\n", "\n    "))
     assert printed(worker) == 1
     for _ in range(10):
-        with worker.paused() as stopped:
-            if not stopped:  # on a busy machine it may take longer than a pause waits; times are then suspect
+        with worker.paused() as pause:
+            if not pause.still:  # on a busy machine it may take longer than a pause waits; times are then suspect
                 continue
             before, later = set(), living(worker)
             give_up = time.monotonic() + 2

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import mm32
 
 from ..entry import WrongArgument
 from ..text import one_line
@@ -130,10 +131,10 @@ def run(request: Request) -> int:
     if request.html is not None and (folder := pages.folder_of(request.html)).exists() and not folder.is_dir():
         raise WrongArgument(f"{folder}, where the pages of --html go, is no folder: remove it, or give another name")
     pairs, tasks, where = request.candidates()
-    import rich.console
+    from .. import console
 
-    page = rich.console.Console(stderr=request.to_stdout)
-    status = rich.console.Console(stderr=True)
+    page = console.Console(stderr=request.to_stdout)
+    status = console.Console(stderr=True)
     progress = Progress(0, 0)
     batch = Batch(pairs, request.options, where, request.gpus, request.builders, progress.told, request.submit)
     progress.begun(batch.total, batch.before)
@@ -167,6 +168,9 @@ def run(request: Request) -> int:
         _say(page, f"as KernelBench counts, sample 0 of {tasks} problems:")
         for line in summary(counted, tasks):
             _say(page, f"  {line}")
+    if missing := batch.total - len(ordered):
+        _say(status, f"{missing} of {batch.total} have no result: the same command goes on")
+        return Verdict.TOOL_FAILED.exit_code
     return exit_code(ordered, request.exit_rule)
 
 
@@ -179,6 +183,8 @@ def _beginning(batch: Batch, where: Path, submit: bool) -> str:
     said = f"{batch.total} candidates, kept in {where}"
     if batch.before:
         said += f"; {batch.before} of them were done before, with the same contents and options"
+    if batch.reopened:
+        said += f"; the records of {batch.reopened} cannot be read: these are verified again"
     if batch.others:
         said += f"; {batch.others} more there are of other contents or options, and are left alone"
     if submit:
@@ -197,9 +203,11 @@ def _found(batch: Batch, where: Path) -> dict[str, dict[str, Any]]:
 
 def _write(request: Request, batch: Batch, where: Path, found: dict[str, dict[str, Any]]) -> None:
     """Write the results in our form, and those of a KernelBench run also in its form."""
+    from .. import console
+
     batch.write_results(where / RESULTS, found.values())
     if request.to_stdout:
-        sys.stdout.write((where / RESULTS).read_text())
+        console.write((where / RESULTS).read_text())
     elif request.results is not None:
         write_whole(request.results, (where / RESULTS).read_text())
     if request.kernelbench is not None:
@@ -213,13 +221,18 @@ def _write(request: Request, batch: Batch, where: Path, found: dict[str, dict[st
 
 def work(folder: Path, gpus: str | None, builders: int | None) -> int:
     """Run a worker for a store until all of its jobs are done. Returns the exit code. Raises WrongArgument."""
-    import rich.console
+    from .. import console
 
-    status = rich.console.Console(stderr=True)
+    status = console.Console(stderr=True)
     store = Store(folder)
+    if not store.jobs() and store.foreign:
+        others = ", ".join(f"{count} by mm32 {version}" for version, count in store.foreign.items())
+        raise WrongArgument(
+            f"the jobs of {folder} were submitted {others}; this is {mm32.__version__}: use the same version"
+        )
 
     def told(name: str, doing: str) -> None:
-        if doing in ("building", "starting") or "failed" in doing or not name:
+        if doing in ("building", "starting") or "failed" in doing or "given back" in doing or not name:
             _say(status, f"{name}: {doing}")
 
     worker = Worker(store, chosen(gpus), builders, "worker", told)

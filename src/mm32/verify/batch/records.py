@@ -61,6 +61,7 @@ class Reader:
     def __init__(self, path: Path):
         self.path = path
         self.at = 0
+        self.version = ""  # of mm32, as the header says
 
     def new(self) -> Iterator[dict[str, Any]]:
         """Yield new records, whole ones only; a line without an end may still be being written, and is looked at again later."""
@@ -73,7 +74,11 @@ class Reader:
                     self.at += len(line)
                     with contextlib.suppress(ValueError):
                         record = json.loads(line)
-                        if isinstance(record, dict) and record.get("kind") != "header":
+                        if not isinstance(record, dict):
+                            continue
+                        if record.get("kind") == "header":
+                            self.version = str(record.get("mm32", ""))
+                        else:
                             yield record
         except FileNotFoundError:
             return

@@ -52,6 +52,7 @@ class Batch:
         self.others = len(self.store.jobs().keys() - {job.id for job in jobs})
         self.jobs = {job.id: job for job in self.store.add(jobs)}
         self.total = len(self.jobs)
+        self.reopened = len(self.store.reopen(self.jobs.keys()))
         self.before = len(self.jobs.keys() & self.store.done())
         self.worker = None if submit else Worker(self.store, cards, builders, "run", told, only=self.jobs.keys())
         self.thread: threading.Thread | None = None

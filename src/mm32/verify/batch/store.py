@@ -26,11 +26,13 @@ import socket
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+import mm32
 
 from ..entry import WrongArgument
 from ..report import Report
@@ -107,6 +109,7 @@ class Store:
             raise WrongArgument(f"{self.folder} is a store of {found.get('schema')}, this mm32 writes {SCHEMA}")
         self.lease_s = float(found["lease_s"])
         self._jobs: dict[str, Job] = {}
+        self.foreign: dict[str, int] = {}  # the number of jobs of each other version of mm32, which are left alone
         self._job_files: dict[Path, Reader] = {}
         self._record_files: dict[Path, Reader] = {}
         self._next = 0
@@ -130,13 +133,30 @@ class Store:
         return [there[job.id] for job in jobs]
 
     def jobs(self) -> dict[str, Job]:
+        """Return the jobs that were added by this version of mm32: a record has to be of the version that its job names."""
+        names = {one.name for one in fields(Job)}
         for path in sorted((self.folder / "jobs").glob("[0-9]*.jsonl")):
-            for found in self._job_files.setdefault(path, Reader(path)).new():
-                self._jobs.setdefault(found["id"], Job(**found))
+            reader = self._job_files.setdefault(path, Reader(path))
+            for found in reader.new():
+                if reader.version not in ("", mm32.__version__):
+                    self.foreign[reader.version] = self.foreign.get(reader.version, 0) + 1
+                elif names <= found.keys():
+                    self._jobs.setdefault(found["id"], Job(**{name: found[name] for name in names}))
         return self._jobs
 
     def done(self) -> set[str]:
         return set(os.listdir(self.folder / "done"))
+
+    def reopen(self, ids: Collection[str]) -> list[str]:
+        """Return those of these jobs that count as done, but whose record cannot be read, because its file was damaged or lost.
+        They are to be done again."""
+        there = {record["id"] for record in Store(self.folder).new_records()}
+        lost = sorted((self.done() & set(ids)) - there)
+        for id_ in lost:
+            for path in (self.folder / "leases").glob(f"{id_}.*"):
+                path.unlink(missing_ok=True)
+            (self.folder / "done" / id_).unlink(missing_ok=True)
+        return lost
 
     # ------------------------------------------------------------------------------------------------------ leases
 
@@ -257,11 +277,15 @@ class Store:
         except OSError:
             write_whole(path, json.dumps(who))
 
+    def give_back(self, lease: Lease) -> None:
+        """Give back a job that is not finished, which then counts as never taken."""
+        lease.pause()
+        lease.path.unlink(missing_ok=True)
+
     def leave(self, leases: Sequence[Lease], who: dict[str, Any]) -> None:
-        """Give back jobs that are not finished, which then count as never taken, and remove the worker."""
+        """Give back jobs that are not finished, and remove the worker."""
         for lease in leases:
-            lease.pause()
-            lease.path.unlink(missing_ok=True)
+            self.give_back(lease)
         (self.folder / "workers" / f"{who['name']}.json").unlink(missing_ok=True)
 
     # ------------------------------------------------------------------------------------------------------ records
@@ -320,4 +344,6 @@ class Store:
         """Yield the records that have come since the last call, from all workers. A job may have two: the lease of a worker that
         was only slow may run out."""
         for path in sorted((self.folder / "records").glob("*.jsonl")):
-            yield from self._record_files.setdefault(path, Reader(path)).new()
+            for record in self._record_files.setdefault(path, Reader(path)).new():
+                if "id" in record and "report" in record:
+                    yield record

@@ -132,6 +132,7 @@ class Worker:
         self.ready: queue.Queue[tuple[Lease, Built]] = queue.Queue()
         self.needed = threading.Event()  # set when there is something to do
         self.problem = ""  # why the worker had to give up, if it had
+        self.faults = 0  # jobs in a row that could not begin here
         self.working = set(self.cards)  # cards that are still used
         self.turns = {card: Turns() for card in self.cards}
 
@@ -200,7 +201,11 @@ class Worker:
                 continue
             with self.lock:
                 self.held.append(lease)
-            wrong = self._changed(lease)
+            try:
+                wrong = self._changed(lease)
+            except OSError as error:
+                self._give_back(lease, f"{error.filename} cannot be read: {error.strerror}")
+                continue
             if wrong:
                 self._failed(lease, wrong, "")
                 continue
@@ -214,21 +219,38 @@ class Worker:
             except Stopped:
                 return
             except (NoStart, OSError) as error:
-                self._failed(lease, f"no process for the building: {error}", "")
+                self._give_back(lease, f"no process for the building: {error}")
                 continue
+            self.faults = 0
             lease.pause()
             self.ready.put((lease, built))
 
     def _changed(self, lease: Lease) -> str:
-        """Return why the scripts are not what the job was made from; "" if they are."""
+        """Return why the scripts are not what the job was made from; "" if they are. Raises OSError if neither the reference nor
+        the candidate's folder is there, or can be read: that is not the candidate's fault."""
         job = lease.job
-        for path, right in ((job.reference, job.reference_sha256), (job.candidate, job.candidate_sha256)):
-            try:
-                if digest(Path(path)) != right:
-                    return f"{path} has other contents than when the job was made"
-            except OSError as error:
-                return f"{path} cannot be read on {self.who['host']}: {error.strerror}"
+        if digest(Path(job.reference)) != job.reference_sha256:
+            return f"{job.reference} has other contents than when the job was made"
+        os.listdir(Path(job.candidate).parent)
+        try:
+            if digest(Path(job.candidate)) != job.candidate_sha256:
+                return f"{job.candidate} has other contents than when the job was made"
+        except OSError as error:
+            return f"{job.candidate} cannot be read on {self.who['host']}: {error.strerror}"
         return ""
+
+    def _give_back(self, lease: Lease, reason: str) -> None:
+        """Give back a job that could not begin here for a reason that is this machine's. After BROKEN such reasons in a row the
+        worker gives up."""
+        self.told(lease.job.name, f"given back: {reason}")
+        self.store.give_back(lease)
+        self._drop(lease)
+        with self.lock:
+            self.faults += 1
+            if self.faults >= BROKEN:
+                self.problem = self.problem or f"this machine cannot do the work: {reason}"
+                self.stop()
+        self.stopping.wait(IDLE)
 
     # ------------------------------------------------------------------------------------------------------ cards
 

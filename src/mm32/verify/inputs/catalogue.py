@@ -480,7 +480,43 @@ VARIATIONS = (
         "its own data, but only one entry in 64 as large as usual: what lasts longer than a window shows",
         outside=False,
     ),
+    Variation(
+        "sparse",
+        "a third of the entries zeros: a pivot or a divisor that is taken for granted shows",
+        outside=False,
+        ties=True,
+    ),
+    Variation(
+        "zero input",
+        "one of the inputs all zeros: a scale or a norm without a guard shows",
+        outside=False,
+        ties=True,
+        equal=True,
+    ),
+    Variation(
+        "opposite inputs",
+        "inputs of one shape, half of their rows opposite: a bound that is left out on one side shows",
+        outside=False,
+        ties=True,
+    ),
+    Variation(
+        "whole range of bytes",
+        "of integers of 8 and 16 bits, any that the type holds, and rows of its ends: a sum in too narrow a type shows",
+        ties=True,
+    ),
+    Variation(
+        "impossible",
+        "of logarithms that are added up, many -Inf: a case for the logarithm of 0 that is missing shows",
+        odd=True,
+        ties=True,
+    ),
 )
+LOGARITHMS = {
+    "logsumexp",
+    "logaddexp",
+    "logaddexp2",
+    "logcumsumexp",
+}  # operators whose arguments are logarithms of sums
 MILDER = {
     variation.name: variation
     for variation in (

@@ -16,6 +16,7 @@ MOST_DISTINCT = 1 << 22  # how many distinct multiples of 2^-22 there are from 1
 # At least so many large entries of a row lie at a stride: a choice by pieces takes fewer from each piece.
 LEAST_STRIDES = 12
 HUGE = 1e36  # fp32 holds it, and so does bfloat16
+SMALL_MATRIX = 32  # rows
 QUIET = 1 / 64  # the share of entries that stay as they are where the others become small
 
 
@@ -82,14 +83,16 @@ def _distinct(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _odd_rows(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Make a third of the rows negative, and sort a third. In the others, make one entry in every stride large, where the
-    stride is a power of two, another one from row to row."""
+    """Make a third of the rows negative, and sort a third, in turn upwards and downwards. In the others, make one entry in every
+    stride large, where the stride is a power of two, another one from row to row."""
     length = t.shape[-1] if t.dim() else 1
-    below, ordered = -t.abs() - size_of(t) / 64, t.sort(-1).values
-    strides = [2**i for i in range(2, 24) if 2**i * LEAST_STRIDES <= length]
-    if not strides:
-        return torch.where(kinds_of_rows(t, 2, generator) == 0, below, ordered)
     number = _numbers(t, generator)
+    below, rising = -t.abs() - size_of(t) / 64, t.sort(-1).values
+    strides = [2**i for i in range(2, 24) if 2**i * LEAST_STRIDES <= length]
+    kinds = 3 if strides else 2
+    ordered = torch.where(number // kinds % 2 == 0, rising, rising.flip(-1) if t.dim() else rising)
+    if not strides:
+        return torch.where(number % 2 == 0, below, ordered)
     stride = torch.tensor(strides[::-1], device=t.device)[number // 3 % len(strides)]
     large = torch.arange(length, device=t.device) % stride == stride // 3
     at_stride = torch.where(large, t.abs() + 4 * size_of(t), t)
@@ -125,6 +128,14 @@ def _huge_rows(t: Tensor, generator: torch.Generator) -> Tensor:
     kind = kinds_of_rows(t, 3, generator)
     huge = HUGE * (1 + torch.rand(t.shape, generator=generator, device=t.device))
     return torch.where(kind == 0, -huge, torch.where(kind == 1, huge, t.float()))
+
+
+def _sparse(t: Tensor, generator: torch.Generator) -> Tensor:
+    """Set a third of the entries to zero; of small square matrices, which might become singular, half of the diagonal."""
+    drawn = torch.rand(t.shape, generator=generator, device=t.device)
+    if t.dim() > 2 and 1 < t.shape[-1] == t.shape[-2] <= SMALL_MATRIX:
+        return torch.where(torch.eye(t.shape[-1], dtype=torch.bool, device=t.device) & (drawn < 0.5), 0, t)
+    return torch.where(drawn < 1 / 3, 0, t)
 
 
 def _steady(t: Tensor, generator: torch.Generator) -> Tensor:
@@ -164,5 +175,6 @@ CHANGES: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "huge rows": _huge_rows,
     "far below": lambda t, _: (t.abs() + size_of(t)) * -1e5,
     "steady": _steady,
+    "sparse": _sparse,
     MIXED: _mixed,
 }

@@ -98,6 +98,13 @@ def _with_odd_values(
     name: str, values: Sequence[object], chosen: list[int], generator: torch.Generator, single: bool
 ) -> list[object]:
     """Put NaN or Inf into some of the `chosen` inputs, as the variation says; with `single`, no more than one NaN."""
+    if name == "impossible":
+        out, seed = list(values), int(torch.randint(0, 1 << 31, (1,), generator=generator, device=generator.device))
+        for i in chosen:
+            t = values[i]
+            assert isinstance(t, Tensor)
+            out[i] = like(t, _impossible(t, torch.Generator(device=t.device).manual_seed(seed)) if t.dim() else t)
+        return out
     vectors = [i for i in chosen[1:] if getattr(values[i], "ndim", 2) < 2]
     if name in OTHERS:
         behind = [i for i in chosen[1:] if getattr(values[i], "ndim", 0) > 1][OTHERS[name] :]
@@ -245,6 +252,60 @@ def _alike_inputs(values: Sequence[object], generator: torch.Generator) -> list[
             near = other + 1e-6 * size_of(other) * torch.randn(t.shape, generator=generator, device=t.device)
             out[i] = like(t, torch.where(kinds_of_rows(t, 2, generator) == 0, other, near.to(t.dtype)))
     return changed(out, values)
+
+
+def _opposite_inputs(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Set half of the rows of data to the negative of those of earlier data of the same shape and type. Raises CannotVary, with
+    nothing to report."""
+    out = list(values)
+    first: dict[object, Tensor] = {}
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not is_data(t) or not t.dim():
+            continue
+        other = first.setdefault((t.shape, t.dtype), t)
+        if other is not t:
+            out[i] = like(t, torch.where(kinds_of_rows(t, 2, generator) == 0, -other, t))
+    return changed(out, values)
+
+
+def _zero_input(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Set one of the inputs of data to zeros. Raises CannotVary, with nothing to report."""
+    chosen = [i for i, t in enumerate(values) if is_data(t)]
+    if not chosen:
+        raise CannotVary("")
+    out = list(values)
+    i = chosen[int(torch.randint(0, len(chosen), (1,), generator=generator, device=generator.device))]
+    t = values[i]
+    assert isinstance(t, Tensor)
+    out[i] = like(t, torch.zeros_like(t))
+    return changed(out, values)
+
+
+def _whole_range(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Set integers of 8 and 16 bits to any that their type holds, and a fourth of the rows each to its least, its largest, and
+    the two in turn. Raises CannotVary, with nothing to report."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.dtype not in (torch.int8, torch.uint8, torch.int16) or t.numel() < LEAST:
+            continue
+        low, high = torch.iinfo(t.dtype).min, torch.iinfo(t.dtype).max
+        new = torch.randint(low, high + 1, t.shape, generator=generator, device=t.device)
+        kind = kinds_of_rows(t, 4, generator)
+        turns = torch.arange(t.shape[-1], device=t.device) % 2 == 0
+        new = torch.where(kind == 0, low, torch.where(kind == 1, high, new))
+        new = torch.where(kind == 2, torch.where(turns, low, high), new)
+        out[i] = like(t, new)
+    return changed(out, values)
+
+
+def _impossible(t: Tensor, generator: torch.Generator) -> Tensor:
+    """Set a third of the rows to -Inf, half of the entries of another third at its beginning, and a fourth of the other entries.
+    Of several such tensors of one shape, the same entries are set with the same state of `generator`."""
+    kind = kinds_of_rows(t, 3, generator)
+    half = torch.arange(t.shape[-1], device=t.device) < t.shape[-1] // 2
+    scattered = torch.rand(t.shape, generator=generator, device=t.device) < 0.25
+    where = torch.where(kind == 0, True, torch.where(kind == 1, half, scattered)) if t.dim() > 1 else scattered
+    return torch.where(where, -math.inf, t)
 
 
 def _just_below_one(values: Sequence[object], generator: torch.Generator) -> list[object]:
@@ -395,6 +456,9 @@ def _wide_integers(values: Sequence[object], generator: torch.Generator, product
 SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] = {
     "rolled": _rolled,
     "alike inputs": _alike_inputs,
+    "opposite inputs": _opposite_inputs,
+    "zero input": _zero_input,
+    "whole range of bytes": _whole_range,
     "ones and zeros": _flipped,
     "just below one": _just_below_one,
     "near one": partial(near, one=True),

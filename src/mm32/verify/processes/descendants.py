@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from functools import lru_cache
+from pathlib import Path
 
 import psutil
 
@@ -31,6 +32,20 @@ def below(pid: int) -> list[psutil.Process]:
                     found[child] = psutil.Process(child)
                     waiting.append(child)
     return list(found.values())
+
+
+def run_times(pid: int) -> dict[tuple[int, str], int]:
+    """Return the nanoseconds for which each thread of the processes that `pid` started has run, by process and thread. Threads
+    whose times this user may not read, or that have ended meanwhile, are left out."""
+    times: dict[tuple[int, str], int] = {}
+    for process in below(pid):
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{process.pid}/task"):
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    times[process.pid, thread] = int(
+                        Path(f"/proc/{process.pid}/task/{thread}/schedstat").read_text().split()[0]
+                    )
+    return times
 
 
 def _children(pid: int) -> set[int]:

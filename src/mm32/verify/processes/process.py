@@ -72,6 +72,18 @@ class Limits:
         return None
 
 
+# Nanoseconds for which all processes of a worker together may run in a pause: a signal may wake one, which then stops again.
+STIRRING = 1_000_000
+
+
+@dataclass
+class Pause:
+    """A time for which all of a worker's processes were told to stand still. `still`: whether they do; after the end of the
+    pause, whether they did until then."""
+
+    still: bool
+
+
 class Drain(threading.Thread):
     """Reads what a worker prints, so that the worker never blocks, and keeps the first and the last 32 KiB of it."""
 
@@ -401,16 +413,19 @@ class WorkerProcess:
                     process.kill()
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[bool]:
+    def paused(self) -> Iterator[Pause]:
         """Stop all of the worker's processes meanwhile, so that nothing it left running disturbs the timing of another.
 
-        Yields whether they all have stopped."""
-        stopped = self.launched.command(b"stop", "stopped")
+        A timer of a process's own can have the kernel continue it. So in the end their times say whether they have run."""
+        pause = Pause(self.launched.command(b"stop", "stopped"))
+        ran = descendants.run_times(self.launched.supervisor)
         for worker in self.beside:
             worker.check_undisturbed()
         try:
-            yield stopped
+            yield pause
         finally:
+            since = descendants.run_times(self.launched.supervisor)
+            pause.still &= sum(max(0, now - ran.get(thread, 0)) for thread, now in since.items()) <= STIRRING
             self.launched.command(b"continue", "continued")
 
     def close(self) -> None:

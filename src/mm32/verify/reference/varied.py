@@ -131,12 +131,14 @@ class Varied:
             own = [t.clone() if isinstance(t, Tensor) else t for t in leaves]
         odd = variation is not None and variation.odd
         filled: list[Any] = []
+        infinite = False  # whether the answer may be
         unvaried: list[str] = []
         turned: dict[str, Tensor] = {}
         try:
             data = variation.data if variation is not None and variation.state else name
             if data:
                 filled = self._filled(data, ALL_BY_NAME.get(data), leaves, generator, request)
+                infinite = _only_integers(leaves, filled)
             if variation is not None and variation.state:
                 turned = self._change_state(variation, generator, seed, unvaried, request.get("keep") or [])
             if data:
@@ -147,7 +149,9 @@ class Varied:
         ties = bool(runner.operators() & ORDERED) and self._is_steep() and not odd
         watch = Watch(name == "an Inf" and bool(request.get("integers")), ties)
         with watch if odd or ties else contextlib.nullcontext():
-            why_not = self._fails(seed, odd)
+            why_not = self._fails(seed, odd, infinite)
+        if not why_not and name == "impossible" and self._has_nan(seed):
+            return {"why_not": "the reference makes NaN of it"}
         if not why_not and watch.cast:
             return {"why_not": "the reference makes integers of NaN or Inf: which ones, means nothing"}
         if not why_not and watch.found:
@@ -188,6 +192,12 @@ class Varied:
         of_integers = self.runner.products or self._only_sums() or operators & BITS
         if name == "wide integers" and (self._lookups() or not of_integers):
             return ""
+        if name == "whole range of bytes" and self._lookups():
+            return ""
+        if name == "impossible" and not operators & catalogue.LOGARITHMS:
+            return ""
+        if name == "zeros among integers" and any("ctc_loss" in op for op in operators):
+            return ""  # 0 is the label of a blank, which no target may have
         return None
 
     def _filled(
@@ -404,8 +414,16 @@ class Varied:
         some = [i for i in changed if not fails([i])]
         return bool(some) and len(some) < len(changed) and not fails(some)
 
-    def _fails(self, seed: int, odd: bool) -> str:
-        """Say why the reference has no answer for its present inputs; empty if it has one. `odd`: it may be NaN or infinite."""
+    def _has_nan(self, seed: int) -> bool:
+        """Return whether the reference's answer for its present inputs, which `_fails` has kept, has a NaN."""
+        assert self.runner.ready is not None
+        assert self.runner.ready[0] == seed
+        found = (t for _, t in wire.leaves(self.runner.ready[1].get("value")) if isinstance(t, Tensor))
+        return any(t.is_floating_point() and bool(t.isnan().any()) for t in found)
+
+    def _fails(self, seed: int, odd: bool, infinite: bool = False) -> str:
+        """Say why the reference has no answer for its present inputs; empty if it has one. `odd`: it may be NaN or infinite.
+        `infinite`: it may be infinite."""
         runner = self.runner
         guard = Guard() if runner.device.type == "cuda" and runner.operators() & GUARDED else contextlib.nullcontext()
         try:
@@ -418,7 +436,7 @@ class Varied:
         finally:
             runner.restore_state()
         tensors = [t for _, t in wire.leaves(answer.get("value")) if isinstance(t, Tensor) and t.is_floating_point()]
-        fine = odd or all(bool(torch.isfinite(t).all()) for t in tensors)
+        fine = odd or not any(bool((t.isnan() if infinite else ~t.isfinite()).any()) for t in tensors)
         runner.ready = (seed, answer) if fine else None
         return "" if fine else "the reference's own answer is not finite there"
 
@@ -458,6 +476,13 @@ def _of_fractions(values: list[Any]) -> list[int]:
             if 0 <= low < NEAR_AN_END and 1 - NEAR_AN_END < high <= 1:
                 found.append(i)
     return found
+
+
+def _only_integers(own: list[Any], filled: list[Any]) -> bool:
+    """Return whether only integers and booleans were changed. An infinite answer is then one that the reference means, such as
+    the -Inf of a score that it excludes, not an overflow."""
+    changed = [old for old, new in zip(own, filled, strict=True) if not _same(old, new)] if filled else []
+    return bool(changed) and not any(isinstance(t, Tensor) and t.is_floating_point() for t in changed)
 
 
 def _all_zero(value: Any) -> bool:

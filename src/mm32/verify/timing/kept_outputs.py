@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +15,6 @@ from ..inputs.pools import Pools, Recipe
 from . import sequential
 from .window import Bench, Window, difference
 
-# An output is judged even where time is short if it differs from the reference's by more than this many times the median
-# difference between both sides' outputs.
-OUTLIER = 4.0
 UNTIMED = 4  # the most calls that are judged where calls cannot be timed
 STATES = 2  # windows, drawn at random from all, whose last call is judged by the buffers that it leaves as well
 PROBE_CALLS = 3  # the most probes of the first rounds where windows have one call, since such calls are long
@@ -126,7 +122,6 @@ class Keeper:
         self.count = count
         self.chance = chance
         self.seen = 0
-        self.scores: list[float] = []
         self.worst: tuple[float, Kept] | None = None
         self.drawn: list[Kept] = []
         self.of_probes: list[Kept] = []
@@ -156,7 +151,6 @@ class Keeper:
             last = kept(calls - 1, "for the buffers that it leaves")
             last.state = _on_the_host(candidate.state)
             self.states[self.place : self.place + 1] = [last]
-        self.scores += scores
         most = max(range(calls), key=scores.__getitem__)
         if self.worst is None or scores[most] > self.worst[0]:
             self.worst = (scores[most], kept(most, "farthest from the reference's"))
@@ -170,10 +164,7 @@ class Keeper:
 
     def kept(self) -> list[Kept]:
         assert self.worst is not None
-        score, worst = self.worst
-        if self.count > 1 or not (score <= OUTLIER * statistics.median(self.scores)):
-            return [worst, *self.drawn, *self.states, *self.of_probes]
-        return [*(self.drawn or [worst]), *self.states, *self.of_probes]
+        return [self.worst[1], *self.drawn, *self.states, *self.of_probes]
 
 
 def _on_the_host(state: Any) -> Any:

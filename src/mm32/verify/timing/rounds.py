@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from ..inputs.pools import Pools, Recipe
+from ..processes.process import Pause
 from ..text import in_units
 from ..verdict import Verdict
 from . import faster_half, one_call, sequential, several
@@ -228,7 +229,7 @@ class Rounds:
         calls: int,
         draws: bool,
         keep: int,
-        paused: Callable[[], AbstractContextManager[bool]],
+        paused: Callable[[], AbstractContextManager[Pause]],
         probes: Mapping[str, Recipe] = MappingProxyType({}),
         warm: bool = False,
         state: int | None = None,
@@ -255,8 +256,7 @@ class Rounds:
             bench.worker.watch()
         for theirs, names in itertools.groupby(order, lambda name: name in ("candidate", "of probes")):
             # Nothing that the candidate left running may slow the others down.
-            with contextlib.nullcontext(True) if theirs else self.paused() as stopped:
-                self.quiet = self.quiet and stopped
+            with contextlib.nullcontext(Pause(True)) if theirs else self.paused() as pause:
                 for name in names:
                     if name == "of probes":
                         self.surprises.window(self.benches["candidate"], pools, self.draws, self.keeper)
@@ -272,6 +272,7 @@ class Rounds:
                     if name == "null" and self.done < sequential.MIN_ROUNDS:
                         seconds = self.benches[name].window(recipes, seeds, deliver=False).seconds
                         self.exchange.append(seconds / calls)
+            self.quiet = self.quiet and pause.still
         misfits = {name: window.misfit for name, window in windows.items() if window.misfit is not None}
         for name in sorted(misfits, key=lambda name: name == "candidate"):
             unsteady = []

@@ -25,6 +25,7 @@ from ..exchange import memory, wire
 _now = time.perf_counter
 _copy = Tensor.copy_
 _detach = Tensor.detach
+_address = Tensor.data_ptr
 _synchronize = torch.cuda.synchronize
 _leaves = wire.leaves
 PLAIN = (Tensor, nn.Parameter)  # exactly these: a subclass may compute its entries when they are looked at
@@ -132,6 +133,8 @@ class Slots:
                 )
             if leaf.layout is not torch.strided:
                 return f"{path} has layout {leaf.layout}"
+            if _address(leaf) == _address(target) and target.nbytes:
+                return f"{path} is in the tool's own memory for it, which no caller gives a model"
             _copy(target, _detach(leaf))
         return None
 
