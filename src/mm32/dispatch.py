@@ -143,5 +143,5 @@ def empty(like: torch.Tensor, size: tuple[int, ...], strides: tuple[int, ...]) -
     """Return a new tensor of `like`'s dtype on its device. Tensor.new_empty would fill it in torch's deterministic mode, which is
     a pass over a result that is written anyway."""
     if type(like) in TENSOR_TYPES and (like.is_cpu or (like.is_cuda and like.get_device() == _current_device())):
-        return EMPTY[like.device.type](size, strides, like.dtype)
+        return EMPTY[like.device.type](tuple(size), strides, like.dtype)
     return like.new_empty_strided(size, strides)
