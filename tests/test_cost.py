@@ -142,8 +142,12 @@ def test_every_kernel_has_shares_of_its_own(kernel: str) -> None:
 
 
 def test_shares_are_shares() -> None:
-    """A share of a rate is at most a little above 1 (L2 counts as memory). A number of launches is not negative."""
-    assert all(value >= 0 if name.endswith(".launches") else 0 < value <= 1.25 for name, value in SHARES.items())
+    """A share of a rate is at most a little above 1 (L2 counts as memory), but for narrow.cu, where a block alone has up to twice
+    its part of the memory. A number of launches is not negative."""
+    for name, value in SHARES.items():
+        assert value >= 0 if name.endswith(".launches") else 0 < value <= (2 if name.startswith("narrow.") else 1.25), (
+            name
+        )
     with pytest.raises(KeyError, match="no such"), cost.shares({"no such": 1.0}):
         pass
 

@@ -693,6 +693,8 @@ def on_ranks_check_of(part: str, folder: str) -> str | None:
             prebuilt.FOLDER = Path(folder)
         elif part == "disabled":
             settings._disabled = True
+        elif part == "limit":
+            mm32.set_workspace_limit("64MiB")
         else:
             distributed.torch_product.torch_precision = lambda device: 1 // 0
     try:
@@ -708,6 +710,7 @@ def on_ranks_check_of(part: str, folder: str) -> str | None:
         ("planner", r"would not compute alike with mm32: mm32's planner is \w{12} on rank 0, \w{12} on rank 1"),
         ("compiled kernels", r"alike with mm32: mm32's compiled kernels is \w+ on rank 0, \w{12} on rank 1"),
         ("disabled", r"alike with mm32: MM32_DISABLE is off on rank 0, on on rank 1"),
+        ("limit", r"alike with mm32: mm32's workspace limit is 2147483648 bytes on rank 0, 67108864 bytes on rank 1"),
         ("failed", r"ranks failed to find out how they compute, rank 1: ZeroDivisionError: .*`mm32 env`"),
     ],
 )

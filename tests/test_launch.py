@@ -16,7 +16,18 @@ import mm32
 from mm32 import gemm, prepared
 from mm32 import plan as planning
 from mm32.cuda import launch
-from support.gpu import CUDA, MATRIX_STORES, Placed, Runner, Store, assert_close, check, random_matrix, reference
+from support.gpu import (
+    CUDA,
+    MATRIX_STORES,
+    Placed,
+    Runner,
+    Store,
+    assert_close,
+    check,
+    forget_plans,
+    random_matrix,
+    reference,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -416,16 +427,20 @@ def test_stream_k_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch, forget: N
         assert ((first - truth).abs() <= 3000 * 2.0**-24 * (a.double().abs() @ b.double().abs() + bias.abs())).all()
 
 
-@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("shared", ["no", "by partial sums", "by clusters"])
 @pytest.mark.parametrize("name", ["row", "col", "row_padded_by_1", "stepped"])
 def test_narrow_forms(
-    name: str, split: bool, monkeypatch: pytest.MonkeyPatch, forget: None, rng: random.Random
+    name: str, shared: str, monkeypatch: pytest.MonkeyPatch, forget: None, rng: random.Random
 ) -> None:
-    """Each form runs with K split wherever it can be, and nowhere: a second launch is estimated to cost nothing, or to take a
-    second. Some sums have more than 1024 products for each lane."""
-    monkeypatch.setitem(planning.cost.SHARES, "reduce.launches", -1e6 if split else 1e6)
+    """Each form runs with K shared in each way wherever it can be, and with K shared nowhere: the others are estimated to take a
+    second, this one to take none. Some sums have more than 1024 products for each lane."""
+    monkeypatch.setitem(planning.cost.SHARES, "reduce.launches", -1e6 if shared == "by partial sums" else 1e6)
+    monkeypatch.setitem(planning.cost.SHARES, "narrow.cluster.launches", -1e6 if shared == "by clusters" else 1e6)
     run = Runner("cuda", "simt")
-    for form in planning.fma.NARROW_FORMS:
+    every = planning.fma.NARROW_FORMS
+    for form in every:
+        monkeypatch.setattr(planning.fma, "NARROW_FORMS", (form, *(f for f in every if f.along_k != form.along_k)))
+        forget_plans()
         for rows in (form.tile - 1, form.tile, 3 * form.tile + 4):
             for k in (form.piece - 1, form.piece, 5 * form.piece + 4, 40000):
                 for m, n in ((rows, form.width), (form.width, rows)):

@@ -399,6 +399,18 @@ def test_copies_and_state_dicts_leave_it_out(again: Callable, device: str, packi
         assert torch.equal(layer(x), expected)
 
 
+def test_a_copy_with_a_parametrization_is_not_frozen() -> None:
+    """torch's parametrizations replace the method by which a copy leaves out what belongs to a frozen layer."""
+    layer = mm32.nn.Linear(3, 4).eval()
+    torch.nn.utils.parametrizations.weight_norm(layer)
+    mm32.freeze(layer)
+    assert layer._is_frozen()
+    made = copy.deepcopy(layer)
+    torch.nn.utils.parametrize.remove_parametrizations(made, "weight")
+    assert not made._is_frozen()
+    assert layer._is_frozen()
+
+
 def test_what_cannot_be_frozen(caplog: pytest.LogCaptureFixture, seed: int) -> None:
     for function in (mm32.freeze, mm32.unfreeze):
         with pytest.raises(TypeError, match=rf"mm32\.{function.__name__} takes a torch\.nn\.Module, got int"):
@@ -407,7 +419,7 @@ def test_what_cannot_be_frozen(caplog: pytest.LogCaptureFixture, seed: int) -> N
     model.head.train(), model.net[0].train()
     with pytest.raises(RuntimeError, match=r"in training mode: net\.0, head\. Call model\.eval\(\) first"):
         mm32.freeze(model)
-    assert not any(m._frozen for m in model.modules() if isinstance(m, mm32.nn.Linear))
+    assert not any(m._is_frozen() for m in model.modules() if isinstance(m, mm32.nn.Linear))
     with caplog.at_level(logging.WARNING, "mm32"):
         mm32.freeze(nn.Sequential(nn.Linear(3, 3)))
     (record,) = caplog.records
@@ -444,7 +456,7 @@ def test_a_frozen_model(device: str, packings: list, seed: int) -> None:
         for p in model.parameters():
             p.data.mul_(-2)
         close(model(x), expected)
-    assert not any(m._frozen or m._kept for m in model.modules() if isinstance(m, mm32.nn.Linear))
+    assert not any(m._is_frozen() or m._kept for m in model.modules() if isinstance(m, mm32.nn.Linear))
 
 
 def plain(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:

@@ -174,7 +174,9 @@ def test_narrow_forms_hold_together(form: planning.fma.NarrowForm) -> None:
     """Each form meets what narrow.cu asserts when it is compiled, and what it assumes when it runs."""
     assert form.width in (1, 2, 4, 8, 16)
     assert form.rows in (1, 2, 4, 8) if form.along_k else form.rows == 4
-    assert 256 % (128 * form.depth) == 0 or form.width == 1 if form.along_k else 256 % (32 * form.depth) == 0
+    assert form.lanes in (8, 16, 32)
+    step = 128 if form.along_k else 8 * (32 // form.lanes)  # of K, that a block loads at once
+    assert 256 % (step * form.depth) == 0 or (form.along_k and form.width == 1)
     assert (32 * 1024 if form.along_k else 8 * 1024) % form.piece == 0
     assert 256 * form.blocks <= 2048
 
@@ -212,6 +214,20 @@ def test_narrow_products_of_few_rows_share_k(card: Card) -> None:
     tall = plan(from_layout("nn", 1 << 20, 8, 4096), card, "simt")
     assert tall.workspace is None
     assert [launch.entry for launch in tall.launches] == ["mm32_narrow"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_narrow_products_share_k_in_one_launch(layout: str) -> None:
+    """On cards with clusters, the blocks of a cluster add up their sums and apply the epilogue; other cards have none."""
+    problem = from_layout(layout, 4, 1024, 4096, bias=True, activation="relu")
+    made = plan(problem, H200, "simt")
+    (multiply,) = made.launches
+    constants = dict(multiply.constants)
+    assert (made.workspace, multiply.takes_workspace) == (None, False)
+    assert (constants["SPLIT_K"], constants["BIAS"], constants["ACTIVATION"]) == (2, 1, 1)
+    assert multiply.cluster in planning.fma.NARROW_CLUSTERS
+    assert multiply.grid(problem) % multiply.cluster == 0
+    assert all(launch.cluster == 1 for launch in plan(problem, A100, "simt").launches)
 
 
 @pytest.mark.parametrize("card", SOME, ids=lambda c: c.name)

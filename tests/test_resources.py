@@ -43,7 +43,7 @@ from support.cubins import Usage
 
 FORMS = tuple(planning.forms())
 SIMT_TILES, MMA_TILES = planning.fma.SIMT_TILES, planning.emulated.MMA_TILES
-SIMT, FIXUP = "fma/simt.cu", "fma/fixup.cu"
+SIMT, FIXUP, NARROW = "fma/simt.cu", "fma/fixup.cu", "fma/narrow.cu"
 MMA, PACK, FALLBACK = "emulated/mma.cu", "emulated/pack.cu", "emulated/fallback.cu"
 INLINE = "INLINE_PACK"  # the constant of tensorcore forms that pack their own operands
 BLOCKS = "BLOCKS_PER_SM"  # the constant that says how many blocks must fit on a multiprocessor
@@ -314,6 +314,8 @@ def most_stack(form: Form, arch: str) -> int:
     - Functions of fallback.cu that are not inlined save registers, and NVRTC 13.5 keeps an array of one of them in memory on
       sm_100a and sm_120a.
     - A form of which three or more blocks run on a multiprocessor has 168 registers or fewer.
+    - Forms of narrow.cu of which two blocks run on a multiprocessor have 128 registers; four of them lack some, and were the
+      fastest all the same.
     - Other forms may lack two registers."""
     constants = dict(form.constants)
     if form.source in (PACK, FALLBACK, FIXUP):
@@ -324,6 +326,8 @@ def most_stack(form: Form, arch: str) -> int:
         }[form.source]
     if INLINE in constants:
         return 192 if constants[INLINE] else 128
+    if form.source == NARROW:
+        return 40 if constants[BLOCKS] == 2 else 8
     return 24 if constants.get(BLOCKS, 1) >= 3 else 8
 
 

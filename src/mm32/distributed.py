@@ -35,7 +35,8 @@ def check(mesh: DeviceMesh | None = None) -> None:
 
     It is a collective that all ranks of the mesh have to call: one all_gather_object for each dimension of the mesh. It compares
     the versions of mm32 (with the sources of its kernels and planner, and the compiled kernels that came with it), torch, CUDA
-    and the compiler; the current card; the precision of torch's products; deterministic mode; `mm32.enable` and MM32_DISABLE.
+    and the compiler; the current card; the precision of torch's products; deterministic mode; `mm32.enable`, MM32_DISABLE and the
+    workspace limit.
 
     Args:
         mesh: None for all ranks of the default process group.
@@ -91,6 +92,7 @@ def _facts(device: str | None) -> dict[str, str]:
         "CUDA": str(torch.version.cuda or torch.version.hip),
         "deterministic mode": str(torch.are_deterministic_algorithms_enabled()),
         "mm32.enable": enabling.state(),
+        "mm32's workspace limit": "none" if (limit := settings.read_limit()) is None else f"{limit} bytes",
     }
     if device == "cpu" or not torch.cuda.is_available():
         return facts | {"device": device or "cpu", "torch's products": torch_product.torch_precision("cpu")}

@@ -1,4 +1,4 @@
-"""The description of one matrix product: sizes, strides and options. Pure data: no torch operation is run here.
+"""The description of one matrix product: sizes, strides and options. Pure data: nothing is computed here.
 
 A `Gemm` is C[i, m, n] = act(sum_k A[i, m, k] * B[i, k, n] + bias[n]) over batch index i. Operands are described by element
 strides, so a transposed, sliced or expanded view is as good as a contiguous tensor. The checks of shapes, dtypes,

@@ -72,7 +72,8 @@ class Linear(torch.nn.Linear):
 
     # Type comments: torch.jit.script evaluates annotations of attributes, and cannot evaluate these.
     activation = None  # type: Activation | None
-    _frozen = False
+    # The layer itself while it is frozen. Of a copy, made in whatever way, it is still the layer that was copied.
+    _frozen = None  # type: weakref.ref[Linear] | None
     _kept = None  # type: _Kept | None
     # id of the weight that was packed last. It is not a weak reference, because torch does not swap tensors that have one.
     _packed_id = 0
@@ -109,7 +110,7 @@ class Linear(torch.nn.Linear):
             and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad))
             and not torch.jit.is_tracing()  # a traced program must not depend on whether gradients are recorded
         )
-        packed = self._packed_weight(weight) if self._frozen and not recorded else None
+        packed = self._packed_weight(weight) if self._is_frozen() and not recorded else None
         if packed is None:
             return ops.linear(input, weight, bias, activation=activation)
         return ops.matmul(input, packed, bias=bias, activation=activation)
@@ -150,14 +151,17 @@ class Linear(torch.nn.Linear):
             kept.packed.memory.record_stream(current)
         return kept.packed
 
+    def _is_frozen(self) -> bool:
+        return self._frozen is not None and self._frozen() is self
+
     def _freeze(self) -> None:
         _count_steps()
         with _lock:
             _frozen_layers.add(self)
-        self._frozen, self._kept = True, None
+        self._frozen, self._kept = weakref.ref(self), None
 
     def _release(self) -> None:
-        self._frozen, self._kept = False, None
+        self._frozen = self._kept = None
         with _lock:
             _frozen_layers.discard(self)
 

@@ -194,6 +194,7 @@ def forms() -> Iterator[tuple[str, str, tuple[int, int, int], dict]]:
     yield "simt", "tn", (97, 81, 63), {"activation": "relu"}
     yield "simt", "nn", (4096, 3, 4096), {"bias": True, "activation": "relu"}
     yield "simt", "nn", (2, 4096, 4096), {"bias": True, "activation": "relu"}
+    yield "simt", "nn", (8, 64, 65536), {"bias": True}  # partial sums in a workspace
     yield "simt", "tt", (1023, 16, 333), {}
     yield "simt", "nt", (2560, 2560, 2048), {"bias": True, "activation": "relu"}
     yield "tiled", "tn", (96, 80, 64), {"bias": True, "activation": "tanh"}

@@ -1,5 +1,5 @@
 """The planner makes a `Plan` of a `Gemm` and a `Card`. This file only has names. The order in which to read the modules: card,
-cost, fma, emulated, direct, blocks, forms, plan, choose; sources has numbers that the kernels fix."""
+cost with shares, fma, emulated with packing, direct, blocks, forms, plan, choose; sources has numbers that the kernels fix."""
 
 from mm32.plan import card, cost, emulated, fma
 from mm32.plan.card import H200, Card

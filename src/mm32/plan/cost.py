@@ -17,6 +17,9 @@ from mm32.plan.card import Card
 from mm32.plan.shares import SHARES
 from mm32.plan.sources import PACKERS, SAMPLED_BYTES, STATS_BYTES
 
+LONG_VECTOR = (
+    2800  # a K that is long for torch's products of a matrix and a vector: from there on its time counts in full
+)
 # Numbers of blocks that share K, in mm32's split-K and in torch's.
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
@@ -377,7 +380,7 @@ class Model:
             gemm.a.col == 1 if gemm.n == 1 else gemm.b.row == 1
         )  # whether the matrix, not the vector, lies along K
         seconds = traffic / (memory * s["torch.vector"]) + s["torch.vector.launches"] * self.launch
-        chain = min(1.0, work.k / s["torch.vector.long"]) * self.launch
+        chain = min(1.0, work.k / LONG_VECTOR) * self.launch
         if not along_k:
             return seconds + s["torch.vector.rows.launches"] * chain
         busy = min(1.0, traffic / (memory * s["torch.vector.busy.launches"] * self.launch))

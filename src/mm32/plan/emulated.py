@@ -1,4 +1,4 @@
-"""The kernels that emulate fp32 by fp16 products on the tensor cores, mma and tensorcore: they scale and pack the operands,
+"""The kernels that emulate fp32 by fp16 or bf16 products on tensor cores, mma and tensorcore: they scale and pack the operands,
 multiply their panels, add up partial sums, and recompute what fails the accept test. Packing an operand alone is here too;
 packing.py has what packing takes.
 

@@ -167,7 +167,6 @@ SHARES: dict[str, float] = {
     "torch.vector.launches": 1.63,
     "torch.vector.k.launches": 0.85,  # for long K, where the matrix lies along K; where it lies along rows
     "torch.vector.rows.launches": 1.2,
-    "torch.vector.long": 2800,  # a K that is long
     "torch.vector.ramp.launches": 2.659,  # until memory is busy, where the matrix lies along K
     "torch.vector.busy.launches": 3.472,  # how long memory must be busy for all of that to count
     "torch.launches": 2.45,
