@@ -132,6 +132,20 @@ def test_compiled_writes_to_out(device: str, seed: int) -> None:
     assert_same(doubled, 2 * (a @ b))
 
 
+@pytest.mark.compiler
+@pytest.mark.parametrize("device", DEVICES)
+def test_inductor_compiles_an_out(device: str, seed: int) -> None:
+    """inductor traces such a program twice, and both traces must have the same operators."""
+    a, b, out = make((3, 4), device), make((4, 5), device), torch.zeros(3, 5, device=device)
+
+    def f(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        mm32.matmul(a, b, out=out)
+        return out + 1
+
+    assert_same(torch.compile(f, fullgraph=True)(a, b, out), a @ b + 1)
+    assert_same(out, a @ b)
+
+
 INSIDE: dict[str, Callable[[Function], Function]] = {
     "vmap": lambda f: lambda a, b: torch.vmap(f, (0, None))(a, b),
     "grad": lambda f: grad(lambda a, b: f(a, b).square().sum(), (0, 1)),

@@ -132,6 +132,28 @@ def on_ranks_batches() -> None:
 test_batches = run(on_ranks_batches)
 
 
+def on_ranks_uneven() -> None:
+    """Parts of different sizes and empty ones: gradients, and an error that all ranks raise."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = mesh_of()
+    for shape in ((3, 4, 6), (1, 4, 6), (0, 6), (3, 6), (1, 6)):
+        x, weight = torch.randn(shape), torch.randn(5, 6)
+        placed = distribute_tensor(x, mesh, [Shard(0)]).requires_grad_()
+        shared = distribute_tensor(weight, mesh, [Replicate()]).requires_grad_()
+        mm32.linear(placed, shared).square().sum().backward()
+        exact, wide = x.double().requires_grad_(), weight.double().requires_grad_()
+        torch.nn.functional.linear(exact, wide).square().sum().backward()
+        for got, right in ((placed, exact), (shared, wide)):
+            assert (got.grad.full_tensor() - right.grad).norm() <= 1e-6 * right.grad.norm(), shape
+    one, square = (distribute_tensor(torch.randn(n, 6), mesh, [p]) for n, p in ((1, Shard(0)), (6, Replicate())))
+    with pytest.raises(RuntimeError, match="out overlaps a in memory"):
+        mm32.matmul(one, square, out=one)
+
+
+test_uneven = run(on_ranks_uneven)
+
+
 def on_ranks_communication() -> None:
     """The collectives that docs/distributed.md lists are called, and no others: CommDebugMode counts them."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor

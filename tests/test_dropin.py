@@ -434,6 +434,19 @@ def test_where_a_product_in_place_finds_no_memory_torch_runs_it(
             torch.addmm(c, a, b)
 
 
+def test_deterministic_mode_fills_no_result(dropin: DropIn, seed: int) -> None:
+    """torch fills what Tensor.new_empty makes with NaN there, a pass over a result that is written anyway."""
+    a, b = operands(2)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with on(dropin), torch.profiler.profile() as profile:
+            torch.mm(a, b)
+            mm32.matmul(a, b)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not [event.name for event in profile.events() if "fill_" in event.name]
+
+
 def update(stat: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
     return stat.addmm_(g, g.T, beta=0.95, alpha=0.05)
 

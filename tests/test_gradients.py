@@ -33,6 +33,24 @@ FORMS += [
 ]
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_lie_as_the_operands(device: str, seed: int) -> None:
+    """As torch's: the gradient of a weight that was transposed has the weight's strides, so that nothing has to copy it."""
+    x, weight = make((7, 5), device).requires_grad_(), make((3, 5), device).requires_grad_()
+    batch = make((2, 7, 5), device).requires_grad_()
+    for product in (mm32.matmul, torch.matmul):
+        for left in (x, batch):
+            grads = torch.autograd.grad(product(left, weight.T).square().sum(), (left, weight))
+            assert [t.is_contiguous() for t in grads] == [True, True], product
+        columns = x.T.detach().requires_grad_()
+        (grad,) = torch.autograd.grad(product(weight.detach(), columns).square().sum(), columns)
+        assert grad.stride() == columns.stride() == (1, 5), product
+    assert_same(
+        torch.autograd.grad(mm32.matmul(x, weight.T).square().sum(), weight)[0],
+        torch.autograd.grad((x @ weight.T).square().sum(), weight)[0],
+    )
+
+
 @pytest.mark.parametrize(("shapes", "activation"), FORMS)
 def test_gradients(shapes: str, activation: str | None, seed: int) -> None:
     """Gradients agree with finite differences in float64, in backward and forward mode, one and several at a time, with and

@@ -219,9 +219,11 @@ def matmul(
     packed = [t for t in (a, b) if isinstance(t, PackedOperand)]
     sources: Any = unwrap(a, b, precision, kernel)[:2] if packed else (a, b)
     gemm.check_tensors("mm32.matmul", a=sources[0], b=sources[1], bias=bias, out=out)
-    tensors = [t for t in (*sources, bias, out) if t is not None]
+    named = {"a": sources[0], "b": sources[1], "bias": bias, "out": out}
+    named = {name: t for name, t in named.items() if t is not None}
+    tensors = list(named.values())
     if packed or out is not None:
-        _check_all_sharded(tensors, bool(packed))
+        _check_all_sharded(named, {name for name, t in (("a", a), ("b", b)) if isinstance(t, PackedOperand)})
         if out is not None:
             x, y = sources
             if any(p.is_partial() for p in tensors[-1].placements):
@@ -230,6 +232,10 @@ def matmul(
                     "that is still to be added up; give an out that is sharded or replicated"
                 )
             gemm.check_out_form(out, gemm.check_inputs(x, y, bias, activation, precision), x)
+            # A rank whose shard is empty would not see by the memory that they are the same, and wait for the others.
+            for name, t in (("a", x), ("b", y), ("bias", bias)):
+                if t is out:
+                    raise RuntimeError(gemm.OVERLAPS.format(name))
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         if recorded and out is not None:
             raise RuntimeError(
@@ -254,21 +260,24 @@ def matmul(
     return target.copy_(moved.redistribute(placements=target.placements))
 
 
-def _check_all_sharded(tensors: list[Any], packed: bool) -> None:
-    for t in tensors:
+def _check_all_sharded(tensors: dict[str, Any], packed: set[str]) -> None:
+    """`packed`: the names of those that are the sources of packed operands."""
+    mesh = None
+    for name, t in tensors.items():
         if not gemm.is_dtensor(t):
             what = (
                 "mm32.pack of the DTensor packs each rank's shard"
-                if packed
+                if name in packed
                 else "distribute_tensor makes a DTensor of it"
             )
             raise RuntimeError(
-                f"mm32.matmul got mixed torch.Tensor and DTensor: all tensors have to be DTensors, and one of shape "
-                f"{tuple(t.shape)} is a plain tensor: {what}"
+                f"mm32.matmul got mixed torch.Tensor and DTensor: all tensors have to be DTensors, and {name}, of shape "
+                f"{tuple(t.shape)}, is a plain tensor: {what}"
             )
-        if t.device_mesh != tensors[0].device_mesh:
+        mesh = mesh or t.device_mesh
+        if t.device_mesh != mesh:
             raise RuntimeError(
-                f"mm32.matmul: DTensors on two meshes, {tensors[0].device_mesh} and {t.device_mesh}: distribute both over one "
+                f"mm32.matmul: DTensors on two meshes, {mesh} and {t.device_mesh}: distribute both over one "
                 "mesh, with distribute_tensor(t.full_tensor(), mesh, placements)"
             )
 

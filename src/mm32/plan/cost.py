@@ -20,6 +20,8 @@ from mm32.plan.sources import PACKERS, SAMPLED_BYTES, STATS_BYTES
 LONG_VECTOR = (
     2800  # a K that is long for torch's products of a matrix and a vector: from there on its time counts in full
 )
+# Rows of a matrix along rows for which torch takes longer (H200, torch 2.11): 879, 1024, 1224 and 1520 rows do, not 704 and 1576.
+SLOW_VECTORS = 769, 1536
 # Numbers of blocks that share K, in mm32's split-K and in torch's.
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
@@ -382,7 +384,9 @@ class Model:
         seconds = traffic / (memory * s["torch.vector"]) + s["torch.vector.launches"] * self.launch
         chain = min(1.0, work.k / LONG_VECTOR) * self.launch
         if not along_k:
-            return seconds + s["torch.vector.rows.launches"] * chain
+            rows = max(work.m, work.n)
+            slow = s["torch.vector.slow.launches"] * self.launch if SLOW_VECTORS[0] <= rows <= SLOW_VECTORS[1] else 0.0
+            return seconds + s["torch.vector.rows.launches"] * chain + slow
         busy = min(1.0, traffic / (memory * s["torch.vector.busy.launches"] * self.launch))
         return seconds + s["torch.vector.k.launches"] * chain + s["torch.vector.ramp.launches"] * self.launch * busy
 

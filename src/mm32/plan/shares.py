@@ -167,6 +167,7 @@ SHARES: dict[str, float] = {
     "torch.vector.launches": 1.63,
     "torch.vector.k.launches": 0.85,  # for long K, where the matrix lies along K; where it lies along rows
     "torch.vector.rows.launches": 1.2,
+    "torch.vector.slow.launches": 2.8,  # longer for some numbers of rows (cost.SLOW_VECTORS), where the matrix lies along rows
     "torch.vector.ramp.launches": 2.659,  # until memory is busy, where the matrix lies along K
     "torch.vector.busy.launches": 3.472,  # how long memory must be busy for all of that to count
     "torch.launches": 2.45,
