@@ -20,7 +20,6 @@ PRECISIONS = ("fp32", "bf16x6", "ieee", "tf32")
 LAYOUTS = ("nn", "nt", "tn", "tt")
 SIDES = ("left", "right")  # of a product: operand A and operand B
 MAX_BATCH_RANK = 8  # batch dimensions that cannot be merged; must equal MM32_MAX_BATCH_RANK in problem.cuh
-OVERLAPS = "out overlaps {} in memory: give mm32.matmul an out of its own"
 
 
 @dataclass(frozen=True)
@@ -290,7 +289,7 @@ def check_out(
         )
     for name, t in (("a", a), ("b", b), ("bias", bias)):
         if t is not None and storage.overlap(out, t):
-            raise RuntimeError(OVERLAPS.format(name))
+            raise RuntimeError(f"out overlaps {name} in memory: give mm32.matmul an out of its own")
 
 
 def _expand(t: torch.Tensor, core: int, batch: Sequence[int]) -> tuple[int, ...]:

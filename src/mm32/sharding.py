@@ -235,7 +235,7 @@ def matmul(
             # A rank whose shard is empty would not see by the memory that they are the same, and wait for the others.
             for name, t in (("a", x), ("b", y), ("bias", bias)):
                 if t is out:
-                    raise RuntimeError(gemm.OVERLAPS.format(name))
+                    raise RuntimeError(f"out overlaps {name} in memory: give mm32.matmul an out of its own")
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         if recorded and out is not None:
             raise RuntimeError(

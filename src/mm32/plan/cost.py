@@ -127,6 +127,7 @@ class Model:
         self.reduce, self.reduce_part, self.fixup = launches("reduce"), launches("reduce.part"), launches("fixup")
         self.narrow_memory = memory("narrow.memory")
         self.narrow_fixed, self.narrow_cluster = launches("narrow"), launches("narrow.cluster")
+        self.narrow_host = launches("narrow.host")
         self.narrow_begin = {True: launches("narrow.k"), False: launches("narrow.rows")}
         self.pack, self.pack_beside, self.pack_ahead = memory("pack"), memory("pack.beside"), memory("pack.ahead")
         self.pack_exposed, self.pack_worth = get("pack.exposed"), get("pack.worth")
@@ -247,7 +248,7 @@ class Model:
         elif cluster:
             around = self.narrow_cluster
         else:
-            around = self.add_up(work, parts, self.narrow_memory)
+            around = self.add_up(work, parts, self.narrow_memory) + self.narrow_host
         blocks = turns * (self.narrow_begin[form.along_k] + 4.0 * elements * sectors / rate)
         return self.narrow_fixed + blocks + work.traffic * sectors / self.narrow_memory + around
 
