@@ -74,8 +74,8 @@ def test_more_work_takes_no_less_time(card: Card) -> None:
     """Doubling M, N or K must not make a product faster. K is at least 256, below which "auto" may not emulate. For M or N up to
     16, a quarter less time is allowed: twice as many columns may need another form of kernel, with another number of blocks in
     the last wave, or have aligned lines; and torch's own kernels for up to 16 are slower than those for 32 (16 and 32 rows by
-    4096 x 4096 nn: 90 and 50 us on an H200). For vectors it is two fifths, since torch's take longer for 769 to 1536 rows than for
-    more."""
+    4096 x 4096 nn: 90 and 50 us on an H200). For vectors it is two fifths, since torch takes longer for 769 to 1536 rows than
+    for more."""
     rng = random.Random(3)
     for _ in range(150):
         m, n, k = rng.choice(SIZES), rng.choice(SIZES), rng.choice([size for size in SIZES if size >= 256])
