@@ -81,6 +81,12 @@ def test_a_package_index_shows_paths_instead_of_links(hatch_build: ModuleType) -
     assert "on a large product: docs/pictures/speed-error-light.svg" in text
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lists_are_not_run_together(page: Path) -> None:
+    """A numbered item begins its line. Wrapping a page by a program once made one paragraph of a list."""
+    assert re.findall(r"^[^|`\n]*\S +\d{1,2}\. \*\*", page.read_text(encoding="utf-8"), re.MULTILINE) == []
+
+
 def test_the_site_has_the_records_that_its_pages_link_to() -> None:
     hooks = module("mkdocs_hooks")
     linked = 0

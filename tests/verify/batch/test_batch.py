@@ -18,9 +18,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import mm32
 from mm32.cli import app
 from mm32.verify import NoReward, Report, Verdict, verify, verify_many, work
-from mm32.verify.batch import ahead, handle, kernelbench, pages, run, store, table, truths
+from mm32.verify.batch import ahead, command, handle, kernelbench, pages, run, store, table, truths
 from mm32.verify.batch import worker as worker_module
 from mm32.verify.batch.cards import CPU, Card, chosen
 from mm32.verify.batch.command import Progress, duration
@@ -279,6 +280,61 @@ def test_a_store_that_was_moved_finds_its_scripts_where_they_are(scripts: tuple[
     assert len(list((moved / "store" / "jobs").iterdir())) == 1, "nothing was added"
 
 
+def test_a_job_whose_record_is_lost_is_done_again(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    kept = opened(scripts, tmp_path / "store")
+    first, second = kept.jobs().values()
+    lines = kept.lines(WHO)
+    for _ in range(2):
+        lease = kept.take(WHO)
+        assert lease is not None
+        kept.finish(lines, lease, WHO, Report("r", "c", 1, Verdict.DIFFERENT, "wrong").as_dict(), "h1:cpu")
+    lines.close()
+    whole = lines.path.read_text().splitlines()
+    lost = json.loads(whole[2])["id"]
+    lines.path.write_text("\n".join([*whole[:2], whole[2][:40]]) + "\n")
+    assert kept.take(WHO) is None
+    assert Store(kept.folder).reopen([first.id, second.id]) == [lost]
+    assert Store(kept.folder).reopen([first.id, second.id]) == []
+    lease = Store(kept.folder).take(WHO)
+    assert lease is not None
+    assert (lease.job.id, lease.attempt) == (lost, 1)
+
+
+def test_jobs_of_another_version_are_left_alone(
+    scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = opened(scripts, tmp_path / "store")
+    monkeypatch.setattr(mm32, "__version__", "9.9")
+    other = Store(kept.folder)
+    assert other.jobs() == {}
+    assert list(other.foreign.values()) == [2]
+    with pytest.raises(WrongArgument, match=r"submitted 2 by mm32 .*; this is 9\.9: use the same version"):
+        command.work(kept.folder, None, None)
+
+
+def test_fields_that_are_not_known_are_left_out(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    kept = opened(scripts, tmp_path / "store")
+    (path,) = (kept.folder / "jobs").glob("*.jsonl")
+    head, *jobs = path.read_text().splitlines()
+    path.write_text("\n".join([head, *(json.dumps({**json.loads(job), "priority": 1}) for job in jobs), "{}"]) + "\n")
+    (kept.folder / "records" / "odd.jsonl").write_text("{}\n")
+    again = Store(kept.folder)
+    assert again.jobs() == kept.jobs()
+    assert list(again.new_records()) == []
+
+
+def test_what_is_the_machines_fault_is_given_back(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    """A worker that does not see the scripts gives its jobs back, and ends after a few; another one does them."""
+    kept = opened(scripts, tmp_path / "store")
+    scripts[1].rename(tmp_path / "away")
+    worker = Worker(kept, chosen(None))
+    with pytest.raises(RuntimeError, match=r"this machine cannot do the work: .* cannot be read"):
+        worker.run()
+    (tmp_path / "away").rename(scripts[1])
+    assert os.listdir(kept.folder / "leases") == []
+    assert kept.done() == set()
+
+
 def test_a_folder_that_is_no_store_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(WrongArgument, match="not empty"):
@@ -383,6 +439,7 @@ def test_rewards_are_for_what_is_proven() -> None:
         with pytest.raises(NoReward) as caught:
             report(verdict).reward()
         assert caught.value.report.verdict is verdict
+        assert pickle.loads(pickle.dumps(caught.value)).report.verdict is verdict  # as a pool of processes does it
     kept = pickle.loads(pickle.dumps(report(Verdict.FASTER, 1.5, 3).reward()))
     assert kept.reason == "SAME, FASTER: 0.3 + 1 * 1.5, the lower end of the interval"
 
