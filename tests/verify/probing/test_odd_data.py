@@ -88,7 +88,9 @@ def test_rows_of_zeros_and_odd_rows_do_not_meet() -> None:
     assert isinstance(odd, Tensor)
     assert int((zeros == 0).all(1).sum()) == 4
     assert int((zeros == given).all(1).sum()) == 8
-    assert int((odd < 0).all(1).sum()) == int(((odd.diff() > 0).all(1) & (odd[:, -1] > 0)).sum()) == 4
+    rising, falling = (odd.diff() > 0).all(1), (odd.diff() < 0).all(1)
+    assert int((odd < 0).all(1).sum()) == int((rising | falling).sum()) == 4
+    assert int(rising.sum()) == int(falling.sum()) == 2
     assert odd.unique().numel() == odd.numel()
 
 
