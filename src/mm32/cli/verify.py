@@ -46,12 +46,21 @@ def verify(
     reference: Annotated[
         Path | None,
         typer.Argument(
-            exists=True, dir_okay=False, readable=True, help="Script with class Model, get_inputs, get_init_inputs."
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            metavar="[REFERENCE]",
+            help="Script with class Model, get_inputs, get_init_inputs.",
         ),
     ] = None,
     candidate: Annotated[
         Path | None,
-        typer.Argument(exists=True, readable=True, help="Script with class ModelNew, or a folder of such scripts."),
+        typer.Argument(
+            exists=True,
+            readable=True,
+            metavar="[CANDIDATE]",
+            help="Script with class ModelNew, or a folder of such scripts.",
+        ),
     ] = None,
     kernel: Annotated[
         str | None,
