@@ -49,7 +49,7 @@ def verify(
             exists=True,
             dir_okay=False,
             readable=True,
-            metavar="[REFERENCE]",
+            metavar="REFERENCE",
             help="Script with class Model, get_inputs, get_init_inputs.",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def verify(
         typer.Argument(
             exists=True,
             readable=True,
-            metavar="[CANDIDATE]",
+            metavar="CANDIDATE",
             help="Script with class ModelNew, or a folder of such scripts.",
         ),
     ] = None,
