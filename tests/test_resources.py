@@ -314,8 +314,8 @@ def most_stack(form: Form, arch: str) -> int:
     - Functions of fallback.cu that are not inlined save registers, and NVRTC 13.5 keeps an array of one of them in memory on
       sm_100a and sm_120a.
     - A form of which three or more blocks run on a multiprocessor has 168 registers or fewer.
-    - Forms of narrow.cu of which two blocks run on a multiprocessor have 128 registers; four of them lack some, and were the
-      fastest all the same.
+    - Forms of narrow.cu of which two blocks run on a multiprocessor have 128 registers; some lack a few, and were the fastest
+      all the same.
     - Other forms may lack two registers."""
     constants = dict(form.constants)
     if form.source in (PACK, FALLBACK, FIXUP):

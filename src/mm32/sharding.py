@@ -191,15 +191,13 @@ def _sums_over_ranks(a: Any, b: Any) -> bool:
 def splits_rows(*tensors: Any) -> bool:
     """Return whether the dimensions before the last are sharded so that they cannot be merged without moving data: one after the
     first is, or the first is in parts of different sizes."""
-    return any(
-        gemm.is_dtensor(t)
-        and any(
-            p.is_shard(d) and (d > 0 or t.shape[0] % t.device_mesh.size(axis) != 0)
-            for axis, p in enumerate(t.placements)
-            for d in range(t.dim() - 1)
-        )
-        for t in tensors
-    )
+    for t in tensors:
+        if not gemm.is_dtensor(t):
+            continue
+        parts = math.prod(t.device_mesh.size(axis) for axis, p in enumerate(t.placements) if p.is_shard(0))
+        if t.shape[0] % parts or any(p.is_shard(d) for p in t.placements for d in range(1, t.dim() - 1)):
+            return True
+    return False
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ _unpack = torch._VF._unpack_dual
 def _lies_along_columns(strides: tuple[int, ...]) -> bool:
     """Return whether a matrix of these strides is the transpose of a contiguous one. Then its gradient is made like that too, as
     torch's is: the gradient of a weight that was transposed has the weight's strides."""
-    return len(strides) == 2 and strides[0] == 1 and strides[1] > 1
+    return len(strides) == 2 and gemm.known(strides[0] == 1) and gemm.known(strides[1] > 1)
 
 
 def _has_tangent(t: torch.Tensor | None) -> bool:

@@ -70,6 +70,28 @@ def test_json_on_standard_output_stands_alone(write: Write) -> None:
     assert "DIFFERENT: output: normwise error 1 is above the bound" in done.stderr
 
 
+@pytest.mark.parametrize("closed", ["output", "errors"])
+def test_a_closed_pipe_changes_no_exit_code(closed: str, write: Write) -> None:
+    """Nobody reads the page, as behind `| true`, or the progress; what goes elsewhere is whole."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*COMMAND, "verify", write("r.py", REFERENCE), write("w.py", "class ModelNew("), "--json", "-"],
+            stdout=writing if closed == "output" else subprocess.PIPE,
+            stderr=writing if closed == "errors" else subprocess.PIPE,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert done.returncode == 6
+    if closed == "errors":
+        assert json.loads(done.stdout)["verdict"] == "NOT_BUILT"
+    else:
+        assert b"COULD NOT BUILD" in done.stderr
+
+
 def test_wrong_usage_is_exit_code_2(scripts: tuple[Path, Path], tmp_path: Path) -> None:
     reference, candidate = scripts
     for arguments, says in (

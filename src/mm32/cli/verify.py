@@ -366,14 +366,14 @@ def demo() -> None:
     """Verify mm32's own kernel on an example and show the page; without a GPU, say what one would add. Exits 0 where the outputs
     are the same, whichever is faster, else as `mm32 verify` does."""
     from mm32 import demo as demonstration
-    from mm32.verify import Verdict
+    from mm32.verify import Verdict, console
     from mm32.verify.page import Page
 
     with _Progress() as progress:
         report, below = demonstration.run(progress)
-    console = rich.console.Console()
-    Page(report, console).print()
-    console.print(f"\n{below}", markup=False, highlight=False, soft_wrap=True)
+    page = console.Console()
+    Page(report, page).print()
+    page.print(f"\n{below}", markup=False, highlight=False, soft_wrap=True)
     # On a CPU both sides are torch: neither is faster.
     fine = (Verdict.FASTER, Verdict.SLOWER, Verdict.INCONCLUSIVE)
     raise typer.Exit(0 if report.verdict in fine else report.exit_code)
@@ -392,7 +392,9 @@ class _Progress:
     """Progress on standard error: one line that changes on a terminal, otherwise a line for each stage."""
 
     def __enter__(self) -> Callable[[str], None]:
-        self.console = rich.console.Console(stderr=True)
+        from mm32.verify import console
+
+        self.console = console.Console(stderr=True)
         self.status = self.console.status("starting") if self.console.is_terminal else None
         self.last = ""
         if self.status:

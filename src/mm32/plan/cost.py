@@ -17,9 +17,8 @@ from mm32.plan.card import Card
 from mm32.plan.shares import SHARES
 from mm32.plan.sources import PACKERS, SAMPLED_BYTES, STATS_BYTES
 
-LONG_VECTOR = (
-    2800  # a K that is long for torch's products of a matrix and a vector: from there on its time counts in full
-)
+# A K that is long for torch's products of a matrix and a vector: from there on its time counts in full.
+LONG_VECTOR = 2800
 # Rows of a matrix along rows for which torch takes longer (H200, torch 2.11): 879, 1024, 1224 and 1520 rows do, not 704 and 1576.
 SLOW_VECTORS = 769, 1536
 # Numbers of blocks that share K, in mm32's split-K and in torch's.
@@ -234,7 +233,7 @@ class Model:
         32 bytes of it."""
         s, room = self.shares, self.sms * form.blocks
         if cluster and parts > 2:
-            room = room * 7 // 8 // parts * parts  # larger clusters leave multiprocessors idle
+            room = max(1, room * 7 // 8 // parts) * parts  # larger clusters leave multiprocessors idle
         turns = max(1.0, tiles * parts / room)
         if turns > 1.0:
             turns += s["narrow.tail"] * (math.ceil(turns) - turns)
@@ -379,9 +378,7 @@ class Model:
             return traffic / (memory * s["torch.thin"]) + s["torch.thin.launches"] * self.launch + self.torch_launch
         if thin != 1:
             return float("inf")
-        along_k = (
-            gemm.a.col == 1 if gemm.n == 1 else gemm.b.row == 1
-        )  # whether the matrix, not the vector, lies along K
+        along_k = gemm.a.col == 1 if gemm.n == 1 else gemm.b.row == 1  # whether the matrix does, not the vector
         seconds = traffic / (memory * s["torch.vector"]) + s["torch.vector.launches"] * self.launch
         chain = min(1.0, work.k / LONG_VECTOR) * self.launch
         if not along_k:

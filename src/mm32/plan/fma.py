@@ -361,8 +361,10 @@ def _assemble_narrow(form: NarrowForm, parts: int, cluster: bool, gemm: Gemm, ca
     if shared == 0:
         unit = (form.tile, form.width) if side == 0 else (form.width, form.tile)
         return Plan(gemm, card, "simt", (Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, unit),))
-    blocks = min(gemm.batches * -(-rows // form.tile), cards.MAX_GRID // parts) * parts
+    tiles = gemm.batches * -(-rows // form.tile)
+    blocks = min(tiles * parts, cards.MAX_GRID)
     if shared == 2:
+        blocks = max(1, min(tiles, cards.MAX_GRID // parts)) * parts
         launch = Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, blocks=blocks, cluster=parts)
         return Plan(gemm, card, "simt", (launch,))
     launch = Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, blocks=blocks, takes_workspace=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO
 
 import rich.console
 
@@ -13,7 +14,7 @@ class Console(rich.console.Console):
     def on_broken_pipe(self) -> None:
         """Rich would end the command with code 1, which means "same, slower"."""
         self.quiet = True
-        _lose_output()
+        _lose(sys.stderr if self.stderr else sys.stdout)
 
 
 def write(text: str) -> None:
@@ -22,11 +23,11 @@ def write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        _lose_output()
+        _lose(sys.stdout)
 
 
-def _lose_output() -> None:
-    """Let standard output lead nowhere, so that what is left in its buffer raises no error at the end."""
+def _lose(stream: TextIO) -> None:
+    """Let a stream lead nowhere, so that what is left in its buffer raises no error at the end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

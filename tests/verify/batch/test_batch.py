@@ -324,15 +324,23 @@ def test_fields_that_are_not_known_are_left_out(scripts: tuple[Path, Path], tmp_
 
 
 def test_what_is_the_machines_fault_is_given_back(scripts: tuple[Path, Path], tmp_path: Path) -> None:
-    """A worker that does not see the scripts gives its jobs back, and ends after a few; another one does them."""
+    """A worker that does not see some scripts gives these jobs back and does the others; one that sees none gives up."""
     kept = opened(scripts, tmp_path / "store")
+    other = tmp_path / "others"
+    other.mkdir()
+    for name in "cde":
+        (other / f"{name}.py").write_text(f"class ModelNew({name}")
+    kept.add(make(in_folder(scripts[0], other), Options()))
     scripts[1].rename(tmp_path / "away")
-    worker = Worker(kept, chosen(None))
+    with pytest.raises(RuntimeError, match=r"this machine cannot do the rest: .* cannot be read"):
+        Worker(kept, chosen(None)).run()
+    assert sorted(kept.jobs()[id_].name for id_ in kept.done()) == ["c.py", "d.py", "e.py"]
+    scripts[0].rename(tmp_path / "gone")
+    kept.add(make(in_folder(tmp_path / "gone", tmp_path / "away"), Options(trials=2)))
+    (tmp_path / "gone").rename(tmp_path / "further")
     with pytest.raises(RuntimeError, match=r"this machine cannot do the work: .* cannot be read"):
-        worker.run()
-    (tmp_path / "away").rename(scripts[1])
-    assert os.listdir(kept.folder / "leases") == []
-    assert kept.done() == set()
+        Worker(kept, chosen(None)).run()
+    assert len(kept.done()) == 3
 
 
 def test_a_folder_that_is_no_store_is_left_alone(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import mm32
-
 from ..entry import WrongArgument
 from ..text import one_line
 from ..verdict import Verdict
@@ -225,11 +223,6 @@ def work(folder: Path, gpus: str | None, builders: int | None) -> int:
 
     status = console.Console(stderr=True)
     store = Store(folder)
-    if not store.jobs() and store.foreign:
-        others = ", ".join(f"{count} by mm32 {version}" for version, count in store.foreign.items())
-        raise WrongArgument(
-            f"the jobs of {folder} were submitted {others}; this is {mm32.__version__}: use the same version"
-        )
 
     def told(name: str, doing: str) -> None:
         if doing in ("building", "starting") or "failed" in doing or "given back" in doing or not name:

@@ -150,18 +150,27 @@ class Store:
     def reopen(self, ids: Collection[str]) -> list[str]:
         """Return those of these jobs that count as done, but whose record cannot be read, because its file was damaged or lost.
         They are to be done again."""
-        there = {record["id"] for record in Store(self.folder).new_records()}
-        lost = sorted((self.done() & set(ids)) - there)
+        done = self.done() & set(ids)  # before the records are read: one that is finished meanwhile is not lost
+        lost = sorted(done - {record["id"] for record in Store(self.folder).new_records()}) if done else []
+        reopened = []
         for id_ in lost:
+            try:  # only one of several processes that find it
+                (self.folder / "done" / id_).rename(self.folder / "done" / f".{id_}.lost")
+            except OSError:
+                continue
             for path in (self.folder / "leases").glob(f"{id_}.*"):
                 path.unlink(missing_ok=True)
-            (self.folder / "done" / id_).unlink(missing_ok=True)
-        return lost
+            (self.folder / "done" / f".{id_}.lost").unlink(missing_ok=True)
+            reopened.append(id_)
+        return reopened
 
     # ------------------------------------------------------------------------------------------------------ leases
 
-    def take(self, who: dict[str, Any], only: Collection[str] | None = None) -> Lease | None:
-        """Take a job that nobody has, with `only` one of these. Returns None where all jobs are done, or others have the rest.
+    def take(
+        self, who: dict[str, Any], only: Collection[str] | None = None, without: Collection[str] = ()
+    ) -> Lease | None:
+        """Take a job that nobody has, with `only` one of these, and not one of those `without`. Returns None where all jobs are
+        done, or others have the rest.
 
         Jobs that failed elsewhere come first. Those that failed on the only card of this worker come last, and only where no
         worker with another card is there.
@@ -170,7 +179,11 @@ class Store:
             jobs = self.jobs()
             done = self.done()
             leases = set(os.listdir(self.folder / "leases"))
-            open_jobs = [job for id_, job in jobs.items() if id_ not in done and (only is None or id_ in only)]
+            open_jobs = [
+                job
+                for id_, job in jobs.items()
+                if id_ not in done and id_ not in without and (only is None or id_ in only)
+            ]
             again = [job for job in open_jobs if f"{job.id}.1.failed" in leases]
             fresh = [job for job in open_jobs if f"{job.id}.1.failed" not in leases]
             mine = set(who["cards"])

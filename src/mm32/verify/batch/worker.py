@@ -25,6 +25,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import mm32
+
 from ..entry import WrongArgument, check_baseline
 from ..processes.launch import NoStart
 from .ahead import Built, Stopped, build
@@ -108,6 +110,11 @@ class Worker:
         self.store = store
         self.cards = list(cards)
         self.only = only
+        if not store.jobs() and store.foreign:
+            others = ", ".join(f"{count} by mm32 {version}" for version, count in store.foreign.items())
+            raise WrongArgument(
+                f"the jobs of {store.folder} were submitted {others}; this is {mm32.__version__}: use the same version"
+            )
         done = store.done()
         for job in self._jobs().values():
             if job.id not in done:  # for one that is done, another worker may have had the card that this one lacks
@@ -133,6 +140,7 @@ class Worker:
         self.needed = threading.Event()  # set when there is something to do
         self.problem = ""  # why the worker had to give up, if it had
         self.faults = 0  # jobs in a row that could not begin here
+        self.given_back: dict[str, str] = {}  # the ids of those, and why
         self.working = set(self.cards)  # cards that are still used
         self.turns = {card: Turns() for card in self.cards}
 
@@ -191,10 +199,15 @@ class Worker:
         while not self.stopping.is_set():
             if not self.room.acquire(timeout=0.2):
                 continue
-            lease = self.store.take(self.who, self.only)
+            lease = self.store.take(self.who, self.only, self.given_back.keys())
             if lease is None:
                 self.room.release()
-                if set(self._jobs()) <= self.store.done():
+                left = set(self._jobs()) - self.store.done()
+                if left and left <= self.given_back.keys():
+                    self.problem = (
+                        self.problem or f"this machine cannot do the rest: {next(iter(self.given_back.values()))}"
+                    )
+                if left <= self.given_back.keys():
                     self.stop()
                     return
                 self.stopping.wait(min(IDLE, self.store.lease_s / 4))
@@ -240,9 +253,10 @@ class Worker:
         return ""
 
     def _give_back(self, lease: Lease, reason: str) -> None:
-        """Give back a job that could not begin here for a reason that is this machine's. After BROKEN such reasons in a row the
-        worker gives up."""
+        """Give back a job that could not begin here for a reason that is this machine's, and leave it to others. After BROKEN of
+        them in a row the worker gives up."""
         self.told(lease.job.name, f"given back: {reason}")
+        self.given_back[lease.job.id] = reason
         self.store.give_back(lease)
         self._drop(lease)
         with self.lock:
@@ -250,7 +264,6 @@ class Worker:
             if self.faults >= BROKEN:
                 self.problem = self.problem or f"this machine cannot do the work: {reason}"
                 self.stop()
-        self.stopping.wait(IDLE)
 
     # ------------------------------------------------------------------------------------------------------ cards
 

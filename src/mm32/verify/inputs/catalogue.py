@@ -496,7 +496,6 @@ VARIATIONS = (
     Variation(
         "opposite inputs",
         "inputs of one shape, half of their rows opposite: a bound that is left out on one side shows",
-        outside=False,
         ties=True,
     ),
     Variation(
@@ -511,12 +510,8 @@ VARIATIONS = (
         ties=True,
     ),
 )
-LOGARITHMS = {
-    "logsumexp",
-    "logaddexp",
-    "logaddexp2",
-    "logcumsumexp",
-}  # operators whose arguments are logarithms of sums
+# Operators whose arguments are logarithms of what is added up.
+LOGARITHMS = {"logsumexp", "logaddexp", "logaddexp2", "logcumsumexp"}
 MILDER = {
     variation.name: variation
     for variation in (

@@ -56,6 +56,8 @@ TABLES = {"offset tables": "offset", "planted tables": "planted"}
 ALL_BY_NAME = {
     variation.name: variation for variation in (*catalogue.VARIATIONS, *catalogue.MILDER.values(), *isolating.ISOLATING)
 }
+# Operators that make an infinite answer of a 0, which candidates may guard.
+DIVIDES = {"div", "reciprocal", "rsqrt", "log", "log2", "log10", "log1p", "pow", "true_divide"}
 STEPS = {"floor", "ceil", "round", "trunc", "frac", "remainder", "floor_divide"}
 SUMS = {"sum", "cumsum"}
 VIEWS = {
@@ -138,7 +140,7 @@ class Varied:
             data = variation.data if variation is not None and variation.state else name
             if data:
                 filled = self._filled(data, ALL_BY_NAME.get(data), leaves, generator, request)
-                infinite = _only_integers(leaves, filled)
+                infinite = _only_integers(leaves, filled) and not runner.operators() & DIVIDES
             if variation is not None and variation.state:
                 turned = self._change_state(variation, generator, seed, unvaried, request.get("keep") or [])
             if data:
@@ -423,7 +425,7 @@ class Varied:
 
     def _fails(self, seed: int, odd: bool, infinite: bool = False) -> str:
         """Say why the reference has no answer for its present inputs; empty if it has one. `odd`: it may be NaN or infinite.
-        `infinite`: it may be infinite."""
+        `infinite`: it may be -Inf."""
         runner = self.runner
         guard = Guard() if runner.device.type == "cuda" and runner.operators() & GUARDED else contextlib.nullcontext()
         try:
@@ -436,7 +438,7 @@ class Varied:
         finally:
             runner.restore_state()
         tensors = [t for _, t in wire.leaves(answer.get("value")) if isinstance(t, Tensor) and t.is_floating_point()]
-        fine = odd or not any(bool((t.isnan() if infinite else ~t.isfinite()).any()) for t in tensors)
+        fine = odd or not any(bool((~t.isfinite() & ~(t.isneginf() & infinite)).any()) for t in tensors)
         runner.ready = (seed, answer) if fine else None
         return "" if fine else "the reference's own answer is not finite there"
 
@@ -479,8 +481,8 @@ def _of_fractions(values: list[Any]) -> list[int]:
 
 
 def _only_integers(own: list[Any], filled: list[Any]) -> bool:
-    """Return whether only integers and booleans were changed. An infinite answer is then one that the reference means, such as
-    the -Inf of a score that it excludes, not an overflow."""
+    """Return whether only integers and booleans were changed. If the reference does not divide, a -Inf in its answer is then one
+    that it means, such as that of a score that it excludes."""
     changed = [old for old, new in zip(own, filled, strict=True) if not _same(old, new)] if filled else []
     return bool(changed) and not any(isinstance(t, Tensor) and t.is_floating_point() for t in changed)
 

@@ -3,7 +3,7 @@
 //
 // Launch: batches * ceil(rows/TILE) * ceil(width/WIDTH) * parts blocks of 256 threads (grid-stride loop over units; a unit is
 // TILE rows by WIDTH columns by one part of K).
-// Static shared memory: up to 34 KB. Registers: two sets of loaded elements of W and the sums, 80 to 255 on sm_90.
+// Static shared memory: up to 34 KB. Registers: two sets of loaded elements of W and the sums, 64 to 255 on sm_90.
 // Bound by memory. W is read once, 16 bytes at a time where its alignment allows, and the next loads are issued before the last
 // ones are multiplied. V is read again for each tile, from L2 into shared memory: WIDTH / TILE of W's bytes.
 //
@@ -12,8 +12,8 @@
 //   1  anything else: 4-byte loads, neighbouring lanes along rows
 //   2  contiguous along K, aligned, K a multiple of 4: 16-byte loads
 //   3  contiguous along K otherwise: 4-byte loads, neighbouring lanes along K
-// Along rows (0, 1): a lane has ROWS = 4 rows, the warps share the K of a stage, and their sums are added in shared memory. With
-// LANES below 32 lanes share K too.
+// Along rows (0, 1): a lane has ROWS = 4 rows, the warps share the K of a stage, and their sums are added in shared memory. If
+// LANES is below 32, lanes share K too.
 // Along K (2, 3): a warp has ROWS rows, so that V is read once for ROWS rows; its lanes share K, and shuffles add their sums.
 // The order of all sums is fixed: the same bits in every run. A lane adds at most 1024 products before its sum joins a total.
 //   MM32_SIDE           0: W is A, 1: W is B
