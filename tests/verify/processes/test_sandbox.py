@@ -224,7 +224,8 @@ def busy(mark: str) -> list[psutil.Process]:
     return [one for one in psutil.process_iter(["cmdline"]) if mark in " ".join(one.info["cmdline"] or [])]
 
 
-# A timer that sends SIGCONT every 3 ms: the kernel then continues a process that was stopped. Each time it works for 1 ms.
+# Timers that send SIGCONT every few ms: the kernel then continues a process that was stopped. Each time it works for 1 ms. One
+# timer is not enough: it is dead for good if its signal is pending when SIGSTOP comes.
 TIMER = """
 import ctypes, signal, time
 
@@ -236,10 +237,11 @@ def work(*_):
 signal.signal(signal.SIGCONT, work)
 event = (ctypes.c_int * 16)()
 event[2], event[3] = signal.SIGCONT, 0  # SIGEV_SIGNAL
-timer, every = ctypes.c_void_p(), (ctypes.c_long * 4)(0, 3000000, 0, 3000000)
 libc = ctypes.CDLL(None)
-assert libc.timer_create(1, event, ctypes.byref(timer)) == 0
-assert libc.timer_settime(timer, 0, every, None) == 0
+for number in range(12):
+    timer, every = ctypes.c_void_p(), 3000000 + 1700000 * number
+    assert libc.timer_create(1, event, ctypes.byref(timer)) == 0
+    assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, every, 0, every), None) == 0
 """
 
 
