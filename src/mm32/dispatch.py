@@ -136,12 +136,19 @@ def _empty(kind: str) -> Callable[..., torch.Tensor]:
 # For each type of device, a function of sizes, strides and a dtype that makes a new tensor on the current device. The function
 # that torch.compile's programs call for that takes 0.4 us on a CPU; torch.empty_strided takes 1.1, and Tensor.new_empty 1.7.
 EMPTY = {kind: _empty(kind) for kind in ("cuda", "cpu")}
-_current_device = getattr(torch._C, "_cuda_getDevice", lambda: -1)  # absent from a torch without CUDA
+
+
+def absent(index: int = -1) -> int:
+    """Stand in for torch's functions in a torch that was built without CUDA."""
+    return -1
+
+
+current_device = getattr(torch._C, "_cuda_getDevice", absent)
 
 
 def empty(like: torch.Tensor, size: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
     """Return a new tensor of `like`'s dtype on its device. Tensor.new_empty would fill it in torch's deterministic mode, which is
     a pass over a result that is written anyway."""
-    if type(like) in TENSOR_TYPES and (like.is_cpu or (like.is_cuda and like.get_device() == _current_device())):
+    if type(like) in TENSOR_TYPES and (like.is_cpu or (like.is_cuda and like.get_device() == current_device())):
         return EMPTY[like.device.type](tuple(size), strides, like.dtype)
     return like.new_empty_strided(size, strides)

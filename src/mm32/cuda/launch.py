@@ -260,13 +260,8 @@ _A, _B, _C, _BIAS = (getattr(_Problem, name).offset // 8 for name in ("a", "b", 
 _empty = dispatch.EMPTY["cuda"]
 
 
-def _absent(index: int = -1) -> int:
-    """Stand in for torch's functions in a torch that was built without CUDA."""
-    return -1
-
-
-current_device = getattr(torch._C, "_cuda_getDevice", _absent)
-_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _absent)
+current_device = dispatch.current_device
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", dispatch.absent)
 _Bases = tuple[int, int, int]  # addresses: of the workspace, and of the packed forms of A and of B
 
 

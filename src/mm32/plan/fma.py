@@ -264,17 +264,15 @@ def _narrow_candidates(work: Work, card: Card, loaded: tuple[int, int], share: b
         if form.width != width or form.along_k != (loaded[side] >= 2):
             continue
         tiles, pieces = work.batches * -(-rows // form.tile), -(-work.k // form.piece)
-        clusters = (1, *NARROW_CLUSTERS) if card.clusters else (1,)
-        ways = [(parts, True) for parts in clusters if parts <= pieces]
+        ways = [(1, False)]
+        ways += [(parts, True) for parts in NARROW_CLUSTERS if card.clusters and parts <= pieces]
         ways += [
             (parts, False)
-            for parts in ((*cost.PARTS, MOST_PARTS) if share else ())
-            if 1 < parts <= pieces and parts * work.results <= MOST_PARTIAL_SUMS
+            for parts in (*cost.PARTS, MOST_PARTS)
+            if share and 1 < parts <= pieces and parts * work.results <= MOST_PARTIAL_SUMS
         ]
         made += [
-            Candidate(
-                model.narrow(work, form, tiles, parts, cluster, vector, sectors), form, parts, cluster and parts > 1
-            )
+            Candidate(model.narrow(work, form, tiles, parts, cluster, vector, sectors), form, parts, cluster)
             for parts, cluster in ways
         ]
     return made
@@ -362,11 +360,11 @@ def _assemble_narrow(form: NarrowForm, parts: int, cluster: bool, gemm: Gemm, ca
         unit = (form.tile, form.width) if side == 0 else (form.width, form.tile)
         return Plan(gemm, card, "simt", (Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, unit),))
     tiles = gemm.batches * -(-rows // form.tile)
-    blocks = min(tiles * parts, cards.MAX_GRID)
     if shared == 2:
         blocks = max(1, min(tiles, cards.MAX_GRID // parts)) * parts
         launch = Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, blocks=blocks, cluster=parts)
         return Plan(gemm, card, "simt", (launch,))
+    blocks = min(tiles * parts, cards.MAX_GRID)
     launch = Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, blocks=blocks, takes_workspace=True)
     return _split_k(launch, parts, gemm, card)
 

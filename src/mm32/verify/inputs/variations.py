@@ -239,9 +239,13 @@ def _missing(values: Sequence[object], generator: torch.Generator, least: int = 
     return changed(out, values)
 
 
-def _alike_inputs(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Replace data by earlier data of the same shape and type; half of the rows differ from these by a millionth of the
-    usual size. Raises CannotVary, with nothing to report."""
+def _by_earlier(
+    values: Sequence[object],
+    generator: torch.Generator,
+    change: Callable[[Tensor, Tensor, torch.Generator], Tensor],
+) -> list[object]:
+    """Change data by the first data of the same shape and type, if these come before them: `change` gets both. Raises CannotVary,
+    with nothing to report."""
     out = list(values)
     first: dict[object, Tensor] = {}
     for i, t in enumerate(values):
@@ -249,23 +253,19 @@ def _alike_inputs(values: Sequence[object], generator: torch.Generator) -> list[
             continue
         other = first.setdefault((t.shape, t.dtype), t)
         if other is not t:
-            near = other + 1e-6 * size_of(other) * torch.randn(t.shape, generator=generator, device=t.device)
-            out[i] = like(t, torch.where(kinds_of_rows(t, 2, generator) == 0, other, near.to(t.dtype)))
+            out[i] = like(t, change(t, other, generator))
     return changed(out, values)
 
 
-def _opposite_inputs(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Set half of the rows of data to the negative of those of earlier data of the same shape and type. Raises CannotVary, with
-    nothing to report."""
-    out = list(values)
-    first: dict[object, Tensor] = {}
-    for i, t in enumerate(values):
-        if not isinstance(t, Tensor) or not is_data(t) or not t.dim():
-            continue
-        other = first.setdefault((t.shape, t.dtype), t)
-        if other is not t:
-            out[i] = like(t, torch.where(kinds_of_rows(t, 2, generator) == 0, -other, t))
-    return changed(out, values)
+def _alike(t: Tensor, other: Tensor, generator: torch.Generator) -> Tensor:
+    """Return the other one; half of the rows differ from it by a millionth of the usual size."""
+    near = other + 1e-6 * size_of(other) * torch.randn(t.shape, generator=generator, device=t.device)
+    return torch.where(kinds_of_rows(t, 2, generator) == 0, other, near.to(t.dtype))
+
+
+def _opposite(t: Tensor, other: Tensor, generator: torch.Generator) -> Tensor:
+    """Set half of the rows to the negative of the other one's."""
+    return torch.where(kinds_of_rows(t, 2, generator) == 0, -other, t)
 
 
 def _zero_input(values: Sequence[object], generator: torch.Generator) -> list[object]:
@@ -455,8 +455,8 @@ def _wide_integers(values: Sequence[object], generator: torch.Generator, product
 # The changes of all inputs together, by the names of variations.
 SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] = {
     "rolled": _rolled,
-    "alike inputs": _alike_inputs,
-    "opposite inputs": _opposite_inputs,
+    "alike inputs": partial(_by_earlier, change=_alike),
+    "opposite inputs": partial(_by_earlier, change=_opposite),
     "zero input": _zero_input,
     "whole range of bytes": _whole_range,
     "ones and zeros": _flipped,
