@@ -38,7 +38,10 @@ def main() -> int:
             record.write(folder / "host.json", record.make(name, host.measure(), host.METHOD))
             continue
         cases, implementations = suite.SETS[name]
-        rows = record.to_go_on_with(folder / f"{name}.json").get("rows", []) if options.resume else []
+        try:
+            rows = record.to_go_on_with(folder / f"{name}.json").get("rows", []) if options.resume else []
+        except ValueError as error:
+            parser.error(str(error))
         done = {row["case"] for row in rows}
         cases = [case for case in cases if case.name not in done]
         for row in measure.measure_all(cases, implementations, options.rounds, sensor=sensor, energy=options.energy):

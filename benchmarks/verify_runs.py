@@ -15,8 +15,9 @@ import torch
 
 from mm32 import verify
 from mm32.bench import record
-from mm32.verify.batch import worker
-from mm32.verify.batch.jobs import Pair
+from mm32.verify.batch.jobs import Options, Pair
+from mm32.verify.batch.run import Batch, Reports
+from mm32.verify.batch.worker import RUNNERS
 from mm32.verify.session import WAITING
 from mm32.verify.text import shortened
 
@@ -42,19 +43,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at-once",
         type=int,
-        default=worker.RUNNERS,
+        default=RUNNERS,
         metavar="N",
         help="verifications on a card (%(default)s); with 1, seconds are those of `mm32 verify` by itself",
     )
 
 
 class Run:
-    """Verifies candidates, pair after pair, on all cards. `reports` may be called several times within one limit."""
+    """Verifies candidates, pair after pair, on all cards. `reports` may be called several times within one limit. `options` are
+    those of mm32.verify.batch.jobs.Options."""
 
-    def __init__(self, limit: float | None, store: Path | None, at_once: int = worker.RUNNERS, **options: Any):
-        worker.RUNNERS = at_once
+    def __init__(
+        self,
+        limit: float | None,
+        store: Path | None,
+        at_once: int = RUNNERS,
+        builders: int | None = None,
+        **options: Any,
+    ):
         self.begin = time.monotonic()
-        self.limit, self.store, self.options = limit, store, options
+        self.limit, self.store, self.at_once, self.builders = limit, store, at_once, builders
+        self.options = Options(**options)
         self.over = False  # the limit was reached before all were done
 
     @property
@@ -68,7 +77,8 @@ class Run:
             self.over = self.over or bool(pairs)
             return
         done = 0
-        with verify.verify_many(pairs, store=self.store, **self.options) as found:
+        batch = Batch(pairs, self.options, self.store, builders=self.builders, runners=self.at_once)
+        with Reports(batch) as found:
             timer = threading.Timer(left, found.stop) if left is not None else None
             if timer is not None:
                 timer.daemon = True
@@ -86,7 +96,7 @@ class Run:
 class Record:
     """A record that is rewritten after each result. Without a path it is not written."""
 
-    def __init__(self, name: str, method: str, path: Path | None, at_once: int = worker.RUNNERS):
+    def __init__(self, name: str, method: str, path: Path | None, at_once: int = RUNNERS):
         self.made, self.path = record.make(name, [], method), path
         self.made |= {"cards": torch.cuda.device_count(), "at_once": at_once}
 

@@ -20,6 +20,7 @@ FILES = (
     "gemm.py",
     "settings.py",
     "sizes.py",
+    "functions.py",
     "ops.py",
     "packed.py",
     "nn.py",

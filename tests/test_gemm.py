@@ -177,7 +177,7 @@ def test_what_is_refused(case: str) -> None:
         call()
 
 
-@pytest.mark.parametrize("kernel", ["auto", *mm32.ops.planning.KERNELS])
+@pytest.mark.parametrize("kernel", ["auto", *mm32.plan.KERNELS])
 @pytest.mark.parametrize("activation", [None, *names()])
 def test_every_option_is_taken(kernel: str, activation: str | None) -> None:
     for precision in PRECISIONS:

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import mm32
-from mm32 import dispatch, fast_path, gemm, ops, prepared, transforms
+from mm32 import dispatch, fast_path, functions, gemm, prepared, transforms
 from mm32.cuda import cublas, driver, launch
 from mm32.errors import LaunchError
 from mm32.plan import H200, Plan, plan
@@ -51,13 +51,13 @@ def _kernels(key: str, overload: str) -> dict[int, Any]:
 def slow_paths(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
     """The calls that took the slow path since this list was last cleared."""
     calls: list[tuple] = []
-    real = ops._matmul
+    real = functions._matmul
 
     def noted(*args: Any) -> torch.Tensor:
         calls.append(args)
         return real(*args)
 
-    monkeypatch.setattr(ops, "_matmul", noted)
+    monkeypatch.setattr(functions, "_matmul", noted)
     return calls
 
 
@@ -663,7 +663,7 @@ def test_a_first_call_imports_nothing() -> None:
         from support import driver_stub
 
         driver_stub.install(pytest.MonkeyPatch())
-        dispatch.learn("cpu", ops._run_cuda)
+        dispatch.learn("cpu", ops.run_cuda)
         before = set(sys.modules)
         mm32.matmul(torch.ones(512, 4096), torch.ones(4096, 512), kernel="tensorcore")
         mm32.linear(torch.ones(8, 64), torch.ones(16, 64, requires_grad=True), activation="relu", kernel="simt").sum().backward()

@@ -16,8 +16,8 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import mm32
+from mm32 import functions, torch_product
 from mm32 import nn as layers
-from mm32 import ops, torch_product
 from support.gpu import assert_close, reference
 from support.nn import DEVICES, Block, close, frozen_layer
 
@@ -176,7 +176,7 @@ def matmuls(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
         return product
 
     for name in ("matmul", "linear"):
-        monkeypatch.setattr(ops, name, noted(getattr(ops, name)))
+        monkeypatch.setattr(functions, name, noted(getattr(functions, name)))
     return seen
 
 

@@ -51,8 +51,8 @@ _failure: Exception | None = None
 try:
     from mm32 import nn
     from mm32.enabling import disable, enable, enabled, is_enabled, stats
+    from mm32.functions import explain, linear, matmul
     from mm32.nn import freeze, replace_linear, unfreeze
-    from mm32.ops import explain, linear, matmul
     from mm32.packed import PackedOperand, pack
     from mm32.workspace import set_workspace_limit, workspace_limit
 except Exception as error:

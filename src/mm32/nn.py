@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from mm32 import activations, dispatch, gemm, ops, torch_product
+from mm32 import activations, dispatch, functions, gemm, torch_product
 from mm32.options import Activation
 from mm32.packed import PackedOperand, local_of, pack
 
@@ -112,8 +112,8 @@ class Linear(torch.nn.Linear):
         )
         packed = self._packed_weight(weight) if self._is_frozen() and not recorded else None
         if packed is None:
-            return ops.linear(input, weight, bias, activation=activation)
-        return ops.matmul(input, packed, bias=bias, activation=activation)
+            return functions.linear(input, weight, bias, activation=activation)
+        return functions.matmul(input, packed, bias=bias, activation=activation)
 
     # -----------------------------------------------------------------------------------------------------------------
     # Frozen
@@ -220,7 +220,7 @@ def _count_steps() -> None:
 def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
     """Return whether mm32 computes the layer."""
     if not isinstance(input, torch.Tensor):
-        return bool(ops.foreign(input))  # if it is none, torch's error says what it takes
+        return bool(functions.foreign(input))  # if it is none, torch's error says what it takes
     for t in (input, weight, bias):
         if t is None:
             continue

@@ -300,7 +300,7 @@ def _pinned(
     `out` where it is and moves nothing else: the result is then made on its own, and copied."""
     from torch.distributed.tensor import DTensor
 
-    from mm32 import ops
+    from mm32 import functions
 
     packed = isinstance(a, PackedOperand), isinstance(b, PackedOperand)
     x, y = a.source if packed[0] else a, b.source if packed[1] else b
@@ -320,7 +320,7 @@ def _pinned(
         own_bias = None if bias is None else _local(bias, choice.bias)
         if own_bias is not None and choice.summed:  # this rank's share, as torch divides a replicated tensor into a sum
             own_bias = own_bias / math.prod(mesh.size(dim) for dim in choice.summed)
-        local = ops.matmul(
+        local = functions.matmul(
             local_a,
             local_b,
             bias=own_bias,

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import mm32
-from mm32 import ops
+from mm32 import functions
 from mm32.activations import ACTIVATIONS
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -22,13 +22,13 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 def linear_calls(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     """Return a list that receives the activation of each call that the layers make of mm32.linear."""
     seen: list[dict] = []
-    real = ops.linear
+    real = functions.linear
 
     def linear(x: torch.Tensor, weight: object, bias: object = None, **options: object) -> torch.Tensor:
         seen.append({"activation": options.get("activation")})
         return real(x, weight, bias, **options)
 
-    monkeypatch.setattr(ops, "linear", linear)
+    monkeypatch.setattr(functions, "linear", linear)
     return seen
 
 

@@ -46,14 +46,14 @@ def cuda_under_cpu() -> Iterator[None]:
     """Register CUDA's implementation of the operators under the CPU key; no plan is left behind."""
     with torch.library._scoped_library("mm32", "IMPL") as library:
         for name, run in (
-            ("matmul", ops._run_cuda),
-            ("matmul_out", ops._into(ops._run_cuda)),
+            ("matmul", ops.run_cuda),
+            ("matmul_out", ops._into(ops.run_cuda)),
             ("pack", packed._pack_cuda),
         ):
             library.impl(name, run, "CPU", allow_override=True)
-        dispatch.learn("cpu", ops._run_cuda)
+        dispatch.learn("cpu", ops.run_cuda)
         yield
-    dispatch.learn("cpu", ops._run_torch)
+    dispatch.learn("cpu", ops.run_torch)
     prepared.CACHE.clear()
 
 

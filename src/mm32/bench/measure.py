@@ -154,11 +154,13 @@ def truth_of(case: Case, inputs: Inputs, rows: torch.Tensor | None) -> tuple[tor
 
 
 def errors(c: torch.Tensor, truth: torch.Tensor, gauge: torch.Tensor) -> tuple[float, float]:
-    """Return ‖C−C64‖/‖C64‖ and max |C−C64| / (u·gauge), or NaN if anything is NaN."""
+    """Return ‖C−C64‖/‖C64‖ and max |C−C64| / (u·gauge), or NaN if anything is NaN. What is exact has an error of 0, also where
+    |A||B| is 0."""
     difference = c.double() - truth
     norm = float(difference.norm() / truth.norm())
+    exact = difference == 0
     part = difference.abs_().div_(gauge.mul(U))
-    part[gauge == 0] = 0.0
+    part[exact] = 0.0
     return norm, float(part.max())
 
 

@@ -66,7 +66,7 @@ def export(
             raise typer.BadParameter(f"{product} has {len(several)} products; a file is written for one")
         layout, m, n, k = several[0]
         text = script(layout, m=m, n=n, k=k, device=device, **options)  # type: ignore[arg-type]
-        if output is None:
+        if output is None or str(output) == "-":
             sys.stdout.write(text)
             return
         if (why := unwritable(output)) is not None:

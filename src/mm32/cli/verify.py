@@ -236,6 +236,8 @@ class _Asked:
             and os.path.realpath(self.html) == os.path.realpath(self.json)
         ):
             raise typer.BadParameter(f"{self.html} is the file of --json too", param_hint="--html")
+        if self.quiet and self.verbose:
+            raise typer.BadParameter("--quiet shows less and --verbose more: give one of them")
         if self.example is not None:
             if self.candidate is not None or self.worker is not None or self.kernelbench is not None:
                 raise typer.BadParameter("--example stands for REFERENCE: give a candidate beside it, or none")

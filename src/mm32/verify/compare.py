@@ -1,9 +1,11 @@
-"""The stages before timing: load both scripts, compare their outputs on several kinds of data, test the comparison itself."""
+"""The stages before timing: load both scripts, compare their outputs on several kinds of data, test the comparison itself.
+
+trials.py has the script's own data, probing/ all others; here is what they share.
+"""
 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,25 +14,22 @@ from torch import Tensor
 
 from .exchange import handover
 from .exchange.wire import beside, bytes_of, leaves, state_payload
-from .inputs.catalogue import MIXED
 from .inputs.contents import WIDEST
 from .inputs.seen import Seen
 from .judging import diagnosis, picture, selftest, state
 from .judging.bounds import Truth
-from .judging.judge import DECIDED_BY_ROUNDING, Judgement, as_tensors, judge, same_bits, shape_of
+from .judging.judge import DECIDED_BY_ROUNDING, Judgement, as_tensors, judge
 from .judging.likeness import Likeness
-from .judging.widened import in_order
-from .probing import PassedProbe, Probing, far_data
-from .report import judgement_record
+from .probing import PassedProbe, Probing
 from .stop import Stop
 from .text import shortened
+from .trials import Trials
 from .verdict import Verdict
 
 if TYPE_CHECKING:
     from .processes.process import WorkerProcess
     from .session import Session
 
-DEFAULT_TRIALS = 3
 KEPT_BYTES = 256 << 20  # the most bytes of outputs and truths that are kept for the self-test
 # For a slow model: how many probes' data timed windows hold if a trial with its judging takes at most so many seconds.
 FEW_PASSED = (10.0, 2), (30.0, 1)
@@ -193,58 +192,12 @@ class Comparison:
     # ------------------------------------------------------------------------------------------------------ trials
 
     def trials(self) -> Judgement:
-        """Compare on the script's own inputs, one seed after another, in the same memory. From three trials on, those of the last
-        one are mixed, if they can be."""
-        session = self.session
-        wanted = session.asked_trials or DEFAULT_TRIALS
-        begin = time.monotonic()
-        worst = Judgement()
-        for number in range(wanted):
-            begin += session.let_others()
-            started, excess = time.monotonic(), self.excess_seconds
-            session.at(f"comparing, trial {number + 1} of {wanted}")
-            result = self._trial(number, may_mix=number == wanted - 1 and number >= 2)
-            if not result.same:
-                return result
-            worst = result if not (result.closeness() < worst.closeness()) else worst
-            self.trial_seconds = time.monotonic() - started - (self.excess_seconds - excess)
-            left = wanted - number - 1
-            late = time.monotonic() - begin + self.trial_seconds > session.trial_budget
-            if session.asked_trials is None and left and number >= 1 and late:
-                session.note(f"{number + 1} trials instead of {wanted}: one takes {self.trial_seconds:.0f} s here")
-                self.report.left_out.append(f"{left} of {wanted} trials")
-                break
-        if self.report.inputs_unmodified is False:
-            return Judgement(False, "the candidate modifies its inputs")
-        return worst
+        """Compare on the script's own inputs (trials.py)."""
+        return Trials(self).run()
 
-    def _trial(self, number: int, may_mix: bool) -> Judgement:
-        """Run one trial and add it to the report. Raises Stop and Failure."""
-        seed = self.session.seed + number
-        truths, mixed, left = self._reference_answers(number, seed, may_mix)
-        self.keep(truths)
-        self.give(self.inputs)
-        self.probing = mixed
-        got = self.output(seed, first=number == 0)
-        self.probing = False
-        result = in_order(self.truth, judge(got, truths), truths, got, seed)
-        result = self.judge_output(got, truths, f"trial {number + 1}", result)
-        if result.same and not mixed:
-            self.likeness.count_bits(result)
-            said = self.likeness.of_trial(got, truths, result, seed, number)
-            if number == 0:
-                self.likeness.keep_first(got, truths, result)
-            result = Judgement(False, said) if said else result
-        if result.same and number == 1 and self.report.problem["changes"]:
-            said = self.compare_state(left, self.truth.state)
-            result = Judgement(False, said) if said else result
-        record = {"seed": seed, "data": "mixed" if mixed else "the script's own", **judgement_record(result)}
-        self.report.trials.append(record)
-        self._compare_inputs(self.inputs, number)
-        self.note_compared(first=number == 0)
-        if result.same and number == 0:
-            self.report.deterministic = same_bits(got, self.output(seed))
-        return result
+    def keep_last(self) -> None:
+        """Keep the reference's last output, if it is not too large: a candidate may give it again."""
+        self.before = self.right if bytes_of(self.right) <= KEPT_BYTES else None
 
     def note_compared(self, *, first: bool = False, odd: bool = False) -> None:
         """Note that the candidate's output for the present inputs was compared. `odd`: they hold NaN and Inf, which lead to NaN
@@ -252,92 +205,6 @@ class Comparison:
         self.seen.note(self.inputs, first=first)
         if not odd:
             self.reference.ask("compared")
-
-    def _reference_answers(self, number: int, seed: int, may_mix: bool) -> tuple[list[Truth], bool, dict[str, Tensor]]:
-        """Make a trial's inputs and call the reference. Return the truths of its output, whether the inputs are mixed, and, in
-        the second trial, the buffers that the call leaves. Raises Stop if nothing can be said about another's output."""
-        self.inputs = self.own_inputs(seed)
-        mixed = may_mix and self._mixes(seed)
-        self.before = self.right if bytes_of(self.right) <= KEPT_BYTES else None
-        self.forward(seed)
-        if number == 0:
-            self._examine(seed)
-        left = self.reference.ask("get_state").value if number == 1 else {}
-        truths = self.truth.of(seed, self.right)
-        self.report.problem["k"] = self.truth.k
-        why_not = self.own_error(truths, trial=not mixed)
-        if why_not and mixed:  # rounding decides too much there: back to the script's own
-            mixed = False
-            self.inputs = self.own_inputs(seed)
-            self.forward(seed)
-            truths = self.truth.of(seed, self.right)
-            why_not = self.own_error(truths, trial=True)
-        if why_not:
-            raise Stop(Verdict.NO_VERDICT, why_not)
-        if mixed:
-            far_data.allow_mixed(truths, self.truth.decays)
-        for truth in truths:
-            truth.hold_to_bits()
-        return truths, mixed, left
-
-    def _examine(self, seed: int) -> None:
-        found = self.truth.examine(seed)
-        outputs = [leaf for _, leaf in leaves(self.right)]
-        self.report.problem = {
-            "contraction": self.truth.contraction,
-            "why_not_a_contraction": found.get("why_not"),
-            "inputs": [shape_of(leaf) for _, leaf in leaves(self.inputs)],
-            "parameters": {name: shape_of(t) for name, t in self.build["state"].items()},
-            "outputs": [shape_of(leaf) for leaf in outputs],
-            "k": self.truth.k,
-            "draws": found.get("draws", []),
-            "changes": found.get("buffers", []),
-            "ignored": found.get("ignored", []),
-            "not_given": found.get("not_given", []),
-            "picks": any(self.truth.picks),
-        }
-        if found.get("hidden"):
-            raise Stop(
-                Verdict.NO_VERDICT,
-                f"the reference answers the same inputs differently: its forward changes {', '.join(found['hidden'][:4])}. "
-                + (
-                    "These are parameters, which every call has as the one before left them: let forward return what it "
-                    "makes of them, and change none"
-                    if found.get("trained")
-                    else "Registered as a buffer, it would start from the same state at every call"
-                ),
-            )
-        if not any(leaf.numel() if isinstance(leaf, Tensor) else leaf is not None for leaf in outputs):
-            raise Stop(Verdict.NO_VERDICT, "there is nothing to compare: the reference's output is empty")
-        floats = [leaf for leaf in outputs if isinstance(leaf, Tensor) and leaf.numel()]
-        if floats and all(leaf.is_floating_point() and not bool(torch.isfinite(leaf).any()) for leaf in floats):
-            raise Stop(
-                Verdict.NO_VERDICT, "there is nothing to compare: the reference's output is NaN or infinite everywhere"
-            )
-        if found.get("buffers"):
-            self.candidate.ask("keep_state", names=found["buffers"])
-            lacks = [repr(name) for name in found["buffers"] if name in self.build["state"] and name not in self.given]
-            if set(self.lacks) & set(found["buffers"]):  # no constants
-                self.copied, self.lacks = False, []
-            if lacks:
-                shown = ", ".join(lacks[:4]) + (" and others" if len(lacks) > 4 else "")
-                self.report.left_out.append(f"what calls leave in the buffers that the candidate has not: {shown}")
-            shown = ", ".join(found["buffers"][:4]) + (" and others" if len(found["buffers"]) > 4 else "")
-            self.session.note(
-                f"the forward changes {shown}: every judged call starts from the same state on both sides"
-            )
-        if found.get("draws"):
-            shown = ", ".join(name.removeprefix("aten::") for name in found["draws"])
-            self.session.note(
-                f"the reference draws random numbers ({shown}): both sides start from the same seed at every call, and "
-                "the float64 truth takes the numbers that the reference drew"
-            )
-
-    def _compare_inputs(self, inputs: Any, number: int) -> None:
-        size = bytes_of(inputs)
-        after = self.candidate.ask("get_inputs", max_payload=4 * size + (64 << 20), timeout=60 + size / 1e7).value
-        same = same_bits(inputs, beside(after, inputs))
-        self.report.inputs_unmodified = same if number == 0 else bool(self.report.inputs_unmodified and same)
 
     # ------------------------------------------------------------------------------------------------------ for trials and probes
 
@@ -399,13 +266,6 @@ class Comparison:
         self.inputs = reply.value["inputs"]
         self.varied, self.tied = reply.value, bool(reply.header.get("tied"))
         return None
-
-    def _mixes(self, seed: int) -> bool:
-        """Give the reference mixed inputs for a trial, and return whether it has them: without memory it has its own again."""
-        try:
-            return self.vary(MIXED, seed) is None
-        except torch.OutOfMemoryError:
-            return False
 
     def own_error(self, truths: list[Truth], trial: bool = False) -> str:
         """Return why the reference's own output cannot be held to these truths; empty if it can. If rounding decides it in a

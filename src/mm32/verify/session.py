@@ -21,9 +21,10 @@ from .judging.truth import TruthSource
 from .machine import card
 from .processes.channel import Failure
 from .processes.device_lock import DeviceLock
+from .processes.folder import is_ours, new_folder
 from .processes.guard import Guard
 from .processes.launch import NoStart
-from .processes.process import Limits, WorkerProcess, close_all, is_ours, new_folder
+from .processes.process import Limits, WorkerProcess, close_all
 from .report import Report
 from .stop import Stop
 from .text import in_units, one_line

@@ -97,7 +97,7 @@ class TimedCalls:
         """Judge an output for data as timed calls get them, which the reference has now. `own`: how many such outputs are on the
         script's own data. `perturb`: make a perturbed run in any case. Raises Stop if the output differs."""
         comparison = self.comparison
-        of = next((one.truths for one in comparison.passed if one.name == probe), self.truth.of)
+        of = {one.name: one.truths for one in comparison.passed}[probe] if probe else self.truth.of
         truths, result = self.soon(of, got, right, seed, perturb)
         if not result.same and probe and not judge(right, truths).same:
             # The reference's own answer is further from its float64 run than rounding explains, as for probes.

@@ -21,7 +21,7 @@ from mm32.verify import Verdict, session
 from mm32.verify.exchange import handover, memory, wire
 from mm32.verify.judging import pieces
 from mm32.verify.processes.channel import Channel, Failure
-from mm32.verify.timing import stage
+from mm32.verify.timing import needed_memory
 from support.verify.fixtures import RIGHT, Run, forward
 from support.verify.handover import CPU, Runner, served
 
@@ -408,8 +408,8 @@ def test_a_worker_that_lies(run: Run, by_hand: list[int], trick: str, verdict: V
 
 
 def test_what_a_card_cannot_hold_is_named() -> None:
-    stage.check_card(4 << 30, 4 << 30, 60 << 30)
+    needed_memory.check_card(4 << 30, 4 << 30, 60 << 30)
     with pytest.raises(
         Failure, match=r"4.0 GiB of inputs and 4.0 GiB of outputs on the card take about 56 GiB .* 50 GiB are free"
     ):
-        stage.check_card(4 << 30, 4 << 30, 50 << 30)
+        needed_memory.check_card(4 << 30, 4 << 30, 50 << 30)

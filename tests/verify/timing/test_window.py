@@ -18,7 +18,7 @@ import torch
 from mm32.verify.exchange import memory
 from mm32.verify.inputs.pools import Pools, parts
 from mm32.verify.processes.channel import Failure, Reply
-from mm32.verify.timing import stage
+from mm32.verify.timing import needed_memory
 from mm32.verify.timing.kept_outputs import Keeper, random
 from mm32.verify.timing.window import Bench, checked, difference
 from support.verify.window import CPU, bench
@@ -323,11 +323,11 @@ def test_the_null_worker_delivers_or_does_not() -> None:
 
 
 def test_data_that_the_machine_cannot_hold_are_named() -> None:
-    stage.check_memory(1 << 30, 1 << 30, 20 << 30)
-    stage.check_memory(16 << 20, 16 << 20, 0)  # so little is never refused
+    needed_memory.check_host(1 << 30, 1 << 30, 20 << 30)
+    needed_memory.check_host(16 << 20, 16 << 20, 0)  # so little is never refused
     with pytest.raises(Failure, match=r"2.0 GiB of inputs and 1.0 GiB of outputs take about 24 GiB .* 20 GiB are free"):
-        stage.check_memory(2 << 30, 1 << 30, 20 << 30)
-    assert 0 < stage.available_memory() < 1 << 50
+        needed_memory.check_host(2 << 30, 1 << 30, 20 << 30)
+    assert 0 < needed_memory.available() < 1 << 50
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, 3.0]])

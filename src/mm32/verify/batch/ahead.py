@@ -17,7 +17,8 @@ from typing import Any
 
 from ..processes.channel import Failure
 from ..processes.device_lock import DeviceLock
-from ..processes.process import Limits, WorkerProcess, is_ours, new_folder
+from ..processes.folder import is_ours, new_folder
+from ..processes.process import Limits, WorkerProcess
 from .cards import CPU
 from .jobs import Job
 

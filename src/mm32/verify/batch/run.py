@@ -17,7 +17,7 @@ from .cards import CPU, chosen
 from .jobs import Options, Pair, make, of_pairs
 from .records import header, report_of, write_whole
 from .store import LEASE, Store
-from .worker import Worker
+from .worker import RUNNERS, Worker
 
 POLL = 0.1
 RESULTS = "results.jsonl"
@@ -28,7 +28,7 @@ class Batch:
 
     A candidate that the store already has a record of, with the same contents and options, is not verified again: these are
     `before` of `total`. With `submit`, nothing is run here: other workers do that, and `records` does not wait for them. Without
-    a `store`, a temporary folder is used.
+    a `store`, a temporary folder is used. `runners`: how many candidates are on a card at once.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Batch:
         told: Callable[[str, str], None] = lambda name, doing: None,
         submit: bool = False,
         lease_s: float = LEASE,
+        runners: int = RUNNERS,
     ):
         cards = chosen(gpus)
         if not submit:
@@ -54,7 +55,9 @@ class Batch:
         self.total = len(self.jobs)
         self.reopened = len(self.store.reopen(self.jobs.keys()))
         self.before = len(self.jobs.keys() & self.store.done())
-        self.worker = None if submit else Worker(self.store, cards, builders, "run", told, only=self.jobs.keys())
+        self.worker = (
+            None if submit else Worker(self.store, cards, builders, "run", told, only=self.jobs.keys(), runners=runners)
+        )
         self.thread: threading.Thread | None = None
         self.error: BaseException | None = None
         self.begin = time.monotonic()

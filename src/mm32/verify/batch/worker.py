@@ -38,7 +38,7 @@ from .store import Lease, Store, me
 
 IDLE = 1.0  # seconds between two looks for a job that another worker may have left
 ON_A_CARD = 4  # the most builders for each card, where there are enough cores
-RUNNERS = 2  # runners of a card
+RUNNERS = 2  # runners of a card, unless a worker is told otherwise
 
 
 class Turns:
@@ -74,27 +74,27 @@ BROKEN = 3  # runners in a row that failed to start on a card, after which the c
 Told = Callable[[str, str], None]  # a candidate's name, and what is being done with it
 
 
-def builders_for(cards: Sequence[Card]) -> int:
+def builders_for(cards: Sequence[Card], runners: int = RUNNERS) -> int:
     """Return how many candidates are built at once: one where the CPU is timed, else by the cores that the runners leave."""
     if any(card.name == CPU for card in cards):
         return 1
-    return max(1, min(len(os.sched_getaffinity(0)) - 2 * RUNNERS * len(cards), ON_A_CARD * len(cards)))
+    return max(1, min(len(os.sched_getaffinity(0)) - 2 * runners * len(cards), ON_A_CARD * len(cards)))
 
 
-def threads_for(cards: Sequence[Card]) -> int | None:
+def threads_for(cards: Sequence[Card], runners: int = RUNNERS) -> int | None:
     """Return how many threads OpenMP, and so torch, has in each process of a batch: a share of the cores. Otherwise, each process
     of every runner would use all cores, and they would wait for one another. None leaves the number as it is: the user has set
     it, or the CPU is timed, on which one process at a time works."""
     if os.environ.get("OMP_NUM_THREADS") or any(card.name == CPU for card in cards):
         return None
-    return max(1, len(os.sched_getaffinity(0)) // (RUNNERS * len(cards) * COMPUTING))
+    return max(1, len(os.sched_getaffinity(0)) // (runners * len(cards) * COMPUTING))
 
 
 class Worker:
     """A worker. `run` works until all jobs of the store are done, or `stop` is called from another thread.
 
-    `kind`: run or worker. `only`: the ids of the jobs that it may do; by default all of the store's. Raises WrongArgument where
-    jobs need a card and there is none.
+    `kind`: run or worker. `only`: the ids of the jobs that it may do; by default all of the store's. `runners`: how many
+    candidates are on a card at once, of which one is timed. Raises WrongArgument where jobs need a card and there is none.
     """
 
     def __init__(
@@ -106,6 +106,7 @@ class Worker:
         told: Told = lambda name, doing: None,
         silence: float = SILENCE,
         only: Collection[str] | None = None,
+        runners: int = RUNNERS,
     ):
         self.store = store
         self.cards = list(cards)
@@ -121,8 +122,8 @@ class Worker:
                 check_baseline(job.options["baselines"], any(card.name != CPU for card in self.cards))
         if builders is not None and not (isinstance(builders, int) and builders >= 1):
             raise WrongArgument(f"builders must be an integer, 1 at least, or None, got {builders!r}")
-        self.builders = builders or builders_for(cards)
-        self.threads = threads_for(cards)
+        self.builders = builders or builders_for(cards, runners)
+        self.threads = threads_for(cards, runners)
         self.arch = arches(self.cards)
         self.told = told
         self.silence = silence
@@ -134,8 +135,9 @@ class Worker:
         self.stopping = threading.Event()
         self.held: list[Lease] = []
         self.lock = threading.Lock()
-        # The jobs held at once: one for each builder, and two for each card (a GPU has two runners), built or being verified.
-        self.room = threading.Semaphore(self.builders + 2 * len(self.cards))
+        self.runners = [card for card in self.cards for _ in range(1 if card.name == CPU else runners)]
+        # The jobs held at once: one for each builder, and one for each runner (two of a CPU), built or being verified.
+        self.room = threading.Semaphore(self.builders + max(len(self.runners), 2 * len(self.cards)))
         self.ready: queue.Queue[tuple[Lease, Built]] = queue.Queue()
         self.needed = threading.Event()  # set when there is something to do
         self.problem = ""  # why the worker had to give up, if it had
@@ -158,8 +160,7 @@ class Worker:
         self.store.beat([], self.who)
         threads = [threading.Thread(target=self._guarded, args=(self._beat,))]
         threads += [threading.Thread(target=self._guarded, args=(self._build,)) for _ in range(self.builders)]
-        runners = [card for card in self.cards for _ in range(1 if card.name == CPU else RUNNERS)]
-        threads += [threading.Thread(target=self._guarded, args=(self._card, card)) for card in runners]
+        threads += [threading.Thread(target=self._guarded, args=(self._card, card)) for card in self.runners]
         for thread in threads:
             thread.start()
         try:

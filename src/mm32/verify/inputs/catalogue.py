@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MIXED = "mixed"  # each row is changed in a way of its own: the data of one trial
+# Why a variation shows nothing, where others read the reason.
 NO_PARAMETERS = "it has no parameters"
+NOT_FINITE = "the reference's own answer is not finite there"
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def _combined(data: str, parameters: str, asks: str, milder: tuple[str, ...] = (
         state=True,
         data=data,
         outside=data == "zero-mean",
+        equal="integers" in data,
         ties=True,
         larger=data == "times 100",
         milder=milder,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -34,12 +35,14 @@ class PassedProbes:
         self.found: list[PassedProbe] = []
         self.passed = 0  # probes that were passed; as many of their data are kept as there is room for
         self.passed_large = 0  # the same for larger data, of which one probe's are kept
+        self.draws: Counter[str] = Counter()  # of each probe's data
 
     def keep(self, name: str, truths: Callable[..., list[Truth]], inputs: Any) -> None:
         """Keep these data of the probe `name` if there is room for them, or if chance has it."""
         size = bytes_of(inputs)
-        if any(one.name == name for one in self.found):  # its data were drawn twice
-            name += ", again"
+        self.draws[name] += 1
+        if self.draws[name] > 1:  # each draw has truths of its own, so it has a name of its own
+            name += f", draw {self.draws[name]}"
         if size <= PASSED_BYTES:
             self.passed += 1
         if size * (len(self.found) + 1) <= PASSED_BYTES:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..exchange.wire import bytes_of, leaves
-from ..inputs.catalogue import MILDER, VARIATIONS
+from ..inputs.catalogue import MILDER, NOT_FINITE, VARIATIONS
 from ..inputs.contents import WIDEST
 from ..inputs.isolating import ISOLATING
 from ..judging.judge import Judgement
@@ -28,7 +28,6 @@ from .varied import DECIDES, VariedProbes
 if TYPE_CHECKING:
     from ..compare import Comparison
 
-NOT_FINITE = "the reference's own answer is not finite there"
 FULL_BITS = 22.0  # if an arithmetic has more bits than this, it does not matter that no data show more
 MOST_RANGES = 4  # the most ranges of lines that are named one by one
 MOST_HELD = 256 << 20  # bytes of outputs up to which it does not matter that two are held at once

@@ -13,10 +13,6 @@ import os
 import shutil
 import signal
 import socket
-import stat
-import sysconfig
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,9 +25,12 @@ from torch import Tensor
 
 from .. import text
 from ..exchange import wire
-from . import descendants, sandbox
+from . import descendants, untraceable
 from .channel import Channel, Failure, Reply
-from .launch import Launched, environment, launch, needed
+from .folder import new_folder, take_back, variables
+from .launch import Launched, launch, needed
+from .printed import Drain
+from .schedule import Schedules
 
 # The program of each role's process: the worker alone for a candidate, the reference's own program for trusted ones.
 PROGRAMS = {
@@ -43,7 +42,6 @@ PROGRAMS = {
 }
 TRUSTED_PROGRAMS = ("mm32.verify.reference",)  # not confined, and guarded against being meddled with
 MAX_PRINTED = 64 << 20
-KEPT_PRINTED = 32 << 10
 SMALL_PAYLOAD = 64 << 20  # the most bytes of an answer that should carry no large tensors
 WATCH_INTERVAL = 0.25  # seconds between looks at a worker
 COUNT_INTERVAL = 2.0  # seconds between looks at the processes that a trusted worker has started
@@ -52,7 +50,6 @@ MAX_PROCESSES = 64 + 8 * CORES
 MAX_THREADS = 4096 + 256 * CORES  # of all processes of a worker's own user: torch alone starts some for each core
 # Signals that no process sends to itself.
 SENT = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-PINS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")  # with these, a library pins threads itself
 
 
 @dataclass
@@ -82,88 +79,6 @@ class Pause:
     pause, whether they did until then."""
 
     still: bool
-
-
-class Drain(threading.Thread):
-    """Reads what a worker prints, so that the worker never blocks, and keeps the first and the last 32 KiB of it."""
-
-    def __init__(self, fd: int):
-        super().__init__(daemon=True)
-        self.fd = fd
-        self.total = 0
-        self.head = b""
-        self.tail = b""
-        self.start()
-
-    def run(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            while data := os.read(self.fd, 1 << 16):
-                self.total += len(data)
-                room = KEPT_PRINTED - len(self.head)
-                self.head += data[:room] if room > 0 else b""
-                rest = data[max(room, 0) :]
-                self.tail = (self.tail + rest)[-KEPT_PRINTED:]
-
-    def text(self) -> str:
-        dropped = self.total - len(self.head) - len(self.tail)
-        middle = f"\n[... {dropped} bytes left out ...]\n".encode() if dropped > 0 else b""
-        return (self.head + middle + self.tail).decode(errors="replace")
-
-
-def new_folder(role: str) -> str:
-    """Make an empty folder of this user's for a process, and return its path."""
-    return os.path.realpath(tempfile.mkdtemp(prefix=f"mm32-verify-{role}-"))
-
-
-def is_ours(folder: str | Path) -> bool:
-    """Return whether `folder` is still a folder of this user's: an unconfined process may have put something in its place."""
-    with contextlib.suppress(OSError):
-        found = os.lstat(folder)
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    return False
-
-
-def variables(folder: Path) -> dict[str, str]:
-    """Return the worker's environment variables: the usual ones, with every cache and temporary folder inside `folder`."""
-    env = environment()
-    env["PATH"] = os.pathsep.join([env.get("PATH", os.defpath), sysconfig.get_path("scripts")])
-    env["USER"] = env["LOGNAME"] = "mm32-verify"  # it may be a user that has no name
-    for name in ("HOME", "TMPDIR", "TEMP", "TMP"):
-        env[name] = str(folder)
-    for name in ("XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        env[name] = str(folder / "cache" / name.lower())
-    env["CUDA_CACHE_PATH"] = str(folder / "cache" / "cuda")
-    return env
-
-
-class _NotDumpable:
-    """While a worker lives, no process of this user can read or trace the tool: PR_SET_DUMPABLE is off."""
-
-    def __init__(self) -> None:
-        self.lock, self.users, self.before = threading.Lock(), 0, 1
-
-    def hold(self) -> None:
-        with self.lock:
-            if self.users == 0:
-                self.before = sandbox.prctl(sandbox.PR_GET_DUMPABLE)
-                sandbox.prctl(sandbox.PR_SET_DUMPABLE, 0)
-            self.users += 1
-
-    def release(self) -> None:
-        with self.lock:
-            self.users -= 1
-            if self.users == 0 and self.before == 1:
-                sandbox.prctl(sandbox.PR_SET_DUMPABLE, 1)
-
-
-_not_dumpable = _NotDumpable()
-
-
-def _is_a_drivers(process: int, thread: int) -> bool:
-    """Return whether a thread is CUDA's, which schedules its own as it likes. Only a process itself can rename its threads."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/task/{thread}/comm").read_text().startswith("cuda")
-    return False
 
 
 class WorkerProcess:
@@ -199,9 +114,9 @@ class WorkerProcess:
         self.asked = time.monotonic()
         self.disturbed: list[str] = []
         self._watched = self._counted = 0.0
-        self._scheduled: dict[int, _Schedule] = {}
+        self._schedules = Schedules()
         self._below: list[psutil.Process] = []
-        _not_dumpable.hold()
+        untraceable.hold()
         self.given = folder is not None
         self.folder = folder or Path(new_folder(role))
         ours, theirs = socket.socketpair()
@@ -229,7 +144,7 @@ class WorkerProcess:
             for read, _ in pipes:
                 os.close(read)
             self._remove_folder()
-            _not_dumpable.release()
+            untraceable.release()
             raise
         finally:
             theirs.close()
@@ -379,24 +294,9 @@ class WorkerProcess:
         These are the cores that its threads may use, their priority and policy, and whether it was stopped."""
         if not self.trusted or not self.launched.worker or self.launched.poll():
             return
-        with contextlib.suppress(OSError, psutil.Error):
-            if psutil.Process(self.launched.worker).status() == psutil.STATUS_STOPPED:
-                os.kill(self.launched.worker, signal.SIGCONT)
-                self._disturb("was stopped by a signal")
-        with contextlib.suppress(OSError):
-            main = self._scheduled.setdefault(self.launched.worker, _Schedule.of(self.launched.worker))
-            for name in os.listdir(f"/proc/{self.launched.worker}/task"):
-                thread = int(name)
-                now = _Schedule.of(thread)
-                own = any(pin in os.environ for pin in PINS) or _is_a_drivers(self.launched.worker, thread)
-                right = self._scheduled.setdefault(thread, now if own else main)
-                if now != right:
-                    self._disturb(f"had {right.difference(now)} changed from outside")
-                    right.give(thread)
-
-    def _disturb(self, how: str) -> None:
-        if how not in self.disturbed:
-            self.disturbed.append(how)
+        for how in self._schedules.put_back(self.launched.worker):
+            if how not in self.disturbed:
+                self.disturbed.append(how)
 
     def output(self) -> str:
         """Return what the worker printed, standard output first, safe to show."""
@@ -440,60 +340,16 @@ class WorkerProcess:
             time.sleep(0.005)  # it ends by itself when its connection closes
         self.end()
         for drain in self.printed:
-            drain.join(0.5)
-            with contextlib.suppress(OSError):
-                if not drain.is_alive():
-                    os.close(drain.fd)
+            drain.close()
         self._remove_folder()
-        _not_dumpable.release()
+        untraceable.release()
 
     def _remove_folder(self) -> None:
-        """Remove the folder; one that was given is emptied and made this user's again.
-
-        A link that the worker has put in its place stays."""
-        if not self.given:
+        """Remove the folder; one that was given is emptied and made this user's again."""
+        if self.given:
+            take_back(self.folder)
+        else:
             shutil.rmtree(self.folder, ignore_errors=True)
-            return
-        with contextlib.suppress(OSError):
-            fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                with contextlib.suppress(OSError):
-                    os.fchown(fd, os.geteuid(), os.getegid())
-                os.fchmod(fd, 0o700)
-            finally:
-                os.close(fd)
-            for entry in list(os.scandir(self.folder)):
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                else:
-                    os.unlink(entry.path)
-
-
-@dataclass(frozen=True)
-class _Schedule:
-    """How the system schedules a thread."""
-
-    cores: frozenset[int]
-    nice: int
-    policy: int
-
-    @classmethod
-    def of(cls, thread: int) -> _Schedule:
-        nice = os.getpriority(os.PRIO_PROCESS, thread)
-        return cls(frozenset(os.sched_getaffinity(thread)), nice, os.sched_getscheduler(thread))
-
-    def difference(self, other: _Schedule) -> str:
-        pairs = (("its cores", self.cores, other.cores), ("its priority", self.nice, other.nice))
-        return " and ".join(name for name, a, b in pairs if a != b) or "its scheduling"
-
-    def give(self, thread: int) -> None:
-        """Put a thread back to this, as far as the system lets us: only root may raise a priority."""
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(thread, self.cores)
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(thread, self.policy, os.sched_param(0))
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, thread, self.nice)
 
 
 def close_all(workers: Sequence[WorkerProcess]) -> None:

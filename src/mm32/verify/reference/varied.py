@@ -15,21 +15,16 @@ from .. import text
 from ..exchange import wire
 from ..inputs import catalogue, contents, isolating, probes, redrawn, regrouped, states, variations
 from ..inputs.catalogue import Variation
-from ..inputs.contents import has_structure
-from ..judging.bounds import U32
-from ..judging.draws import COMPARES, LIMITS, LOOKUPS, ORDERED, Watch
-from ..judging.operator_mode import base_name
-from ..judging.places import GUARDED, LOOKED_UP, Guard
-from ..judging.rounding import EXACT
+from ..judging.draws import ORDERED, Watch
+from ..judging.places import GUARDED, Guard
 from ..worker import plain
 from ..worker.runner import Answer, Request
-from . import constants
+from .traits import ALL_BY_NAME, DIVIDES, Traits
 
 if TYPE_CHECKING:
     from .runner import ReferenceRunner
 
 NEAR_AN_END = 1 / 16
-MOST_EDGES = 4096  # the most entries of a buffer whose numbers are put into inputs
 KEPT_BESIDE = 64 << 20  # the most bytes of inputs that are kept as they were beside the varied ones
 # How a variation changes the model's floating-point parameters and buffers, by its name.
 CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None]] = {
@@ -53,56 +48,6 @@ CHANGES |= {f"{data} with other parameters": states.perturb for data in catalogu
 CHANGES |= {f"{data} with parameters of one sign": partial(states.perturb, signs=False) for data in catalogue.COMBINED}
 # Variations of tables that the model looks up by integers, and the change of floating-point inputs that the tables get.
 TABLES = {"offset tables": "offset", "planted tables": "planted"}
-ALL_BY_NAME = {
-    variation.name: variation for variation in (*catalogue.VARIATIONS, *catalogue.MILDER.values(), *isolating.ISOLATING)
-}
-# Operators that make an infinite answer of a 0, which candidates may guard.
-DIVIDES = {"div", "reciprocal", "rsqrt", "log", "log2", "log10", "log1p", "pow", "true_divide"}
-STEPS = {"floor", "ceil", "round", "trunc", "frac", "remainder", "floor_divide"}
-SUMS = {"sum", "cumsum"}
-VIEWS = {
-    "view",
-    "_unsafe_view",
-    "_reshape_alias",
-    "reshape",
-    "permute",
-    "transpose",
-    "t",
-    "squeeze",
-    "unsqueeze",
-    "expand",
-}
-VIEWS |= {"select", "slice", "detach", "alias", "unbind", "split", "split_with_sizes", "chunk", "unfold", "diagonal"}
-FACTORS = (
-    "linalg",
-    "_linalg",
-    "cholesky",
-    "lu_",
-    "triangular_solve",
-    "geqrf",
-    "ormqr",
-    "inverse",
-    "logdet",
-    "svd",
-    "qr",
-)
-LONG_PRODUCTS = {"prod", "cumprod"}
-BITS = {"__lshift", "__rshift", "__ilshift", "__irshift", "__and", "__or", "__xor"} | {
-    f"bitwise_{name}" for name in ("and", "or", "xor", "not", "left_shift", "right_shift")
-}
-PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that look something up by floating-point numbers
-# Operators that turn absolute errors of their argument into relative errors of the result. For large arguments an honest kernel
-# (exp2 of x log2 e) has such errors.
-STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
-TINY = ("tiny rows", "times 1e-7")  # variations whose values are so small that in fp32 1 plus one of them is 1
-# Variations with large values, which behind a steep operator would show nothing but these errors.
-HIDDEN_BY_STEEP = (
-    "aligned",
-    "times 100000",
-    "times 10000",
-    "far below",
-    "rare large rows",
-)
 
 
 class Varied:
@@ -110,6 +55,7 @@ class Varied:
 
     def __init__(self, runner: ReferenceRunner):
         self.runner = runner
+        self.traits = Traits(runner)
         self.draws_integers = True  # whether get_inputs draws integers, as far as is known
 
     def vary(self, request: Request) -> Answer:
@@ -123,7 +69,7 @@ class Varied:
         assert runner.model is not None
         name, seed = request["name"], request["seed"]
         variation = ALL_BY_NAME.get(name)
-        why_not = self._unsuited(name, variation, request["entries"])
+        why_not = self.traits.unsuited(name, variation, request["entries"])
         if why_not is not None:
             return {"why_not": why_not}
         generator = torch.Generator(device=runner.device).manual_seed(seed)
@@ -148,7 +94,7 @@ class Varied:
         except contents.CannotVary as error:
             return {"why_not": str(error), "unvaried": unvaried}
         # The probabilities of large scores underflow to equal numbers in fp32, but not in float64.
-        ties = bool(runner.operators() & ORDERED) and self._is_steep() and not odd
+        ties = bool(runner.operators() & ORDERED) and self.traits.is_steep() and not odd
         watch = Watch(name == "an Inf" and bool(request.get("integers")), ties)
         with watch if odd or ties else contextlib.nullcontext():
             why_not = self._fails(seed, odd, infinite)
@@ -165,42 +111,6 @@ class Varied:
         made: Answer = {"inputs": runner.inputs, "state": dict(runner.model.state_dict()), "plain": turned}
         runner.usual = (own, spec) if odd else ([], None)
         return {"value": made, "unvaried": unvaried, "tied": watch.tied}
-
-    def _unsuited(self, name: str, variation: Variation | None, entries: int) -> str | None:
-        """Return why this variation would show nothing, empty if that need not be reported; None if it may show something.
-        `entries`: how many the output has."""
-        if variation is not None and variation.data:
-            assert self.runner.model is not None
-            if not states.has_neutral(self.runner.model):
-                return ""
-            return self._unsuited(variation.data, ALL_BY_NAME[variation.data], entries)
-        operators = self.runner.operators()
-        if variation is not None and variation.isolating and not self._isolates(name, entries):
-            return ""
-        if variation is not None and variation.spreads and any(of in op for op in operators for of in PLACES):
-            return "a NaN is no place: the reference looks something up by numbers of floating point"
-        if name == "huge rows" and not operators <= EXACT | VIEWS:
-            return ""
-        if name in ("near one", "near zero") and not operators & LONG_PRODUCTS:
-            return ""
-        if name == "edges" and not operators & (COMPARES | LIMITS.keys()):
-            return ""
-        if name == "an Inf" and operators & LONG_PRODUCTS:
-            return "an Inf times a long product that underflows is NaN in one order and Inf in another"
-        if name in TINY and operators & ORDERED and self._is_steep():
-            return "it would make ties of what the reference sorts, as far as fp32 goes: rounding decides the order"
-        if name in HIDDEN_BY_STEEP and self._is_steep():
-            return "it would turn the rounding of large values into errors of the answer"
-        of_integers = self.runner.products or self._only_sums() or operators & BITS
-        if name == "wide integers" and (self._lookups() or not of_integers):
-            return ""
-        if name == "whole range of bytes" and self._lookups():
-            return ""
-        if name == "impossible" and not operators & catalogue.LOGARITHMS:
-            return ""
-        if name == "zeros among integers" and any("ctc_loss" in op for op in operators):
-            return ""  # 0 is the label of a blank, which no target may have
-        return None
 
     def _filled(
         self,
@@ -224,9 +134,9 @@ class Varied:
         elif name in ("near one", "near zero"):
             filled = variations.near(leaves, generator, name == "near one", max(runner.lengths, default=0))
         elif name == "edges":
-            filled = variations.on_edges(leaves, generator, self._edges(leaves))
+            filled = variations.on_edges(leaves, generator, self.traits.edges(leaves))
         elif name == "aligned":
-            filled = variations.aligned(leaves, generator, self._weights(leaves))
+            filled = variations.aligned(leaves, generator, self.traits.weights(leaves))
         elif name == "ends":
             filled = variations.on_ends(
                 leaves, generator, {*(recorder.limited if recorder else ()), *_of_fractions(leaves)}
@@ -242,9 +152,9 @@ class Varied:
         else:
             wide = name == "wide integers" and not runner.products
             of = "wide sums" if wide else name
-            filled = variations.fill(of, leaves, generator, not self._takes_apart(), request["entries"] == 1)
+            filled = variations.fill(of, leaves, generator, not self.traits.takes_apart(), request["entries"] == 1)
         filled = _kept_within(filled, leaves, limited, hiding)
-        if name == "ones and zeros" and not self._may_rise(1):
+        if name == "ones and zeros" and not self.traits.may_rise(1):
             filled = [old if _all_zero(old) else new for old, new in zip(leaves, filled, strict=True)]
         return filled
 
@@ -252,7 +162,7 @@ class Varied:
         """Return what get_inputs makes if it draws other integers of the same ranges. Raises CannotVary, with nothing to report
         if it draws none."""
         runner = self.runner
-        choose = redrawn.choice(name, self._numbers(), seed) if self.draws_integers else None
+        choose = redrawn.choice(name, self.traits.numbers(), seed) if self.draws_integers else None
         if choose is None:
             raise contents.CannotVary("")
         for fractions in (False, True):
@@ -272,16 +182,6 @@ class Varied:
             raise contents.CannotVary("")
         return filled
 
-    def _numbers(self) -> redrawn.Numbers:
-        """Return the integers that the model divides by and compares with, as its operators and its script show them."""
-        runner = self.runner
-        assert runner.script is not None
-        found = constants.numbers(runner.path.read_text(), vars(runner.script.module), runner.model)
-        if runner.recorder is None:
-            return found
-        compared = {int(number) for number in runner.recorder.compared if number.is_integer()}
-        return redrawn.Numbers(found.divisors | runner.recorder.divisors, found.compared | compared)
-
     def _change_state(
         self, variation: Variation, generator: torch.Generator, seed: int, unvaried: list[str], keep: list[str]
     ) -> dict[str, Tensor]:
@@ -297,7 +197,7 @@ class Varied:
         if variation.name == "integer buffers":
             self._exchange(generator, seed, unvaried)
         elif variation.name in TABLES:
-            inputs = pytree.tree_leaves(runner.inputs) if self._lookups() else []
+            inputs = pytree.tree_leaves(runner.inputs) if self.traits.lookups() else []
             some = [t for t in inputs if isinstance(t, Tensor) and t.dtype in contents.WIDEST and t.numel()]
             largest = {int(t.max()) for t in some}
             states.vary_tables(runner.model, generator, largest, TABLES[variation.name])
@@ -344,62 +244,8 @@ class Varied:
             runner.keep_state(list(runner.kept_state))
             return bool(self._fails(seed, odd=False))
 
-        safe = self._may_rise(states.SMALL)
+        safe = self.traits.may_rise(states.SMALL)
         states.exchange(runner.model, generator, runner.changing, fails, unvaried, safe)
-
-    def _lookups(self) -> set[str]:
-        """Return the operators that take integers as indices or lengths, which have limits, named as `ReferenceRunner.operators`
-        does."""
-        runner = self.runner
-        names = runner.recorder.names if runner.recorder is not None else set()
-        return {base_name(name) for name in names if any(word in name for word in LOOKUPS)}
-
-    def _edges(self, inputs: list[Any]) -> Tensor:
-        """Return numbers that entries may be compared with: those of operators, small buffers, and input vectors in order."""
-        runner = self.runner
-        assert runner.model is not None
-        own = [t for t in runner.model.buffers() if t.is_floating_point() and t.numel() <= MOST_EDGES]
-        own += [
-            t for t in inputs if isinstance(t, Tensor) and t.is_floating_point() and t.dim() == 1 and has_structure(t)
-        ]
-        numbers = torch.tensor(
-            sorted(runner.recorder.compared if runner.recorder is not None else ()), device=runner.device
-        )
-        found = torch.cat([numbers, *(t.detach().reshape(-1).float() for t in own)])
-        return found[found.isfinite()]
-
-    def _weights(self, inputs: list[Any]) -> list[Tensor]:
-        """Return matrices that rows of data may be multiplied by: the model's, with convolutions flattened, and the inputs'."""
-        assert self.runner.model is not None
-        own = (
-            t.detach().flatten(1)
-            for t in (*self.runner.model.parameters(), *self.runner.model.buffers())
-            if t.dim() > 1
-        )
-        given = (t.detach() for t in inputs if isinstance(t, Tensor) and t.dim() == 2)
-        return [t for t in (*own, *given) if t.numel() and t.dtype != torch.bool and not t.is_complex()]
-
-    def _takes_apart(self) -> bool:
-        """Return whether the model factors matrices or solves with them: not every matrix has a factor or an inverse."""
-        return any(op.startswith(FACTORS) and "norm" not in op for op in self.runner.operators())
-
-    def _is_steep(self) -> bool:
-        """Return whether the model takes exponentials or the like, which enlarge the rounding of large numbers."""
-        return any(word in op.replace("expand", "") for op in self.runner.operators() for word in STEEP)
-
-    def _only_sums(self) -> bool:
-        """Return whether the model has sums and no products."""
-        operators = self.runner.operators()
-        return bool(SUMS & operators) and not any("mul" in op or "pow" in op for op in operators)
-
-    def _may_rise(self, most: int) -> bool:
-        """Return whether integers that are zero may become `most`. On a GPU an index that is too large ends the process's context
-        if `Guard` does not know the operator."""
-        runner = self.runner
-        if runner.device.type == "cpu" or runner.recorder is None:
-            return runner.device.type == "cpu"
-        known = self._lookups() <= LOOKED_UP.keys()
-        return known or runner.recorder.smallest is None or runner.recorder.smallest > most
 
     def _vary_some(self, own: list[Any], filled: list[Any], spec: Any, seed: int, odd: bool) -> bool:
         """Change only those inputs for which the reference has an answer when each is changed alone, and return whether there are
@@ -440,12 +286,7 @@ class Varied:
         tensors = [t for _, t in wire.leaves(answer.get("value")) if isinstance(t, Tensor) and t.is_floating_point()]
         fine = odd or not any(bool((~t.isfinite() & ~(t.isneginf() & infinite)).any()) for t in tensors)
         runner.ready = (seed, answer) if fine else None
-        return "" if fine else "the reference's own answer is not finite there"
-
-    def _isolates(self, name: str, entries: int) -> bool:
-        runner = self.runner
-        operators = runner.recorder.names if runner.recorder is not None else set()
-        return runner.u <= U32 and isolating.fits(name, operators, runner.lengths, runner.products, entries)
+        return "" if fine else catalogue.NOT_FINITE
 
     def _isolated(self, name: str, leaves: list[Any], generator: torch.Generator) -> list[Any]:
         runner = self.runner

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor
 
@@ -25,15 +24,13 @@ from ..inputs.pools import Pools, Recipe
 from ..judging.pieces import finite
 from ..processes.channel import Failure
 from ..processes.process import WorkerProcess
-from . import one_call, repeated, rounds, settling, several
+from . import needed_memory, one_call, repeated, rounds, settling, several
 from .fresh import Fresh, states
 from .kept_outputs import UNTIMED, Kept, Misfit, seeds_of
+from .needed_memory import bytes_on, memory_for
 from .rounds import Timing
 from .window import Bench
 
-# The most copies of inputs and of outputs that all processes together hold; and the bytes that may be needed whatever is free.
-INPUTS_HELD, OUTPUTS_HELD, SURELY = 6, 12, 1 << 30
-ON_A_CARD = 6, 8  # the same two numbers for inputs and outputs that stay on the card
 ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, three times as many where inputs hold integers
 LARGE = 256 << 20  # bytes of one result, above which no fresh ones are made: calls get mixtures of those in the pool
 LARGE_STATE = 64 << 20  # bytes of buffers that forward changes, above which no call has a state of its own
@@ -109,13 +106,13 @@ class TimingStage:
         plain = all(isinstance(t, Tensor) and t.layout is torch.strided for t in left.values())
         slotted = left if plain and bytes_of(left) <= LARGE_STATE else {}
         self.output = [(path, _described(leaf)) for path, leaf in leaves(output)]
-        check_memory(_bytes(made[0], "cpu"), _bytes(output, "cpu"), available_memory())
+        needed_memory.check_host(bytes_on(made[0], "cpu"), bytes_on(output, "cpu"), needed_memory.available())
         if self.kind == "cuda":
             handover.free(self.device)
             free = torch.cuda.mem_get_info(self.device)[0]
-            check_card(_bytes(made[0], "cuda"), _bytes(output, "cuda"), free)
+            needed_memory.check_card(bytes_on(made[0], "cuda"), bytes_on(output, "cuda"), free)
         del output
-        size = _bytes(made[0], "cpu") + _bytes(made[0], "cuda")
+        size = bytes_on(made[0], "cpu") + bytes_on(made[0], "cuda")
         floats = all(t.is_floating_point() for _, t in leaves(made[0]) if isinstance(t, Tensor) and t.numel() > 1)
         begin = time.monotonic()
         for number in range(1, 2 if size > LARGE else ENTRIES if floats else 3 * ENTRIES):
@@ -128,7 +125,7 @@ class TimingStage:
         if not self.steady:
             return
         try:
-            with _memory_for("reference"):
+            with memory_for("reference"):
                 self.pools = Pools(made, self.device, slotted)
         except ValueError as error:
             raise Failure("raised", str(error), {"type": "ValueError", "built": 0}, role="reference") from None
@@ -138,7 +135,7 @@ class TimingStage:
         if self.baseline != "eager":
             self.workers["reference"] = self.start("baseline")
             self._load("reference")
-        with _one_thread(), _memory_for("reference"):
+        with _one_thread(), memory_for("reference"):
             self._slots(("reference",), self._tried())
             self._try_mixed(first)
             self._estimate()
@@ -167,7 +164,7 @@ class TimingStage:
 
     def _room_for_fresh(self) -> bool:
         """Return whether there is memory, besides the pool, for fresh inputs of one window and of the calls that are judged."""
-        free = torch.cuda.mem_get_info(self.device)[0] if self.kind == "cuda" else available_memory()
+        free = torch.cuda.mem_get_info(self.device)[0] if self.kind == "cuda" else needed_memory.available()
         return self.pools.bytes <= LARGE and 2 * (POOLED_CALLS + FRESH_HELD * self.pools.bytes) <= free
 
     def _look(self) -> None:
@@ -243,7 +240,7 @@ class TimingStage:
         """Return the seconds of a call that the reference takes by itself now. Raises Failure.
 
         It is called again after the candidate's processes have ended."""
-        with _one_thread(), _memory_for("reference"):
+        with _one_thread(), memory_for("reference"):
             return rounds.alone(self.benches["reference"], self.pools, self.calls, self.draws)
 
     def start_others(self) -> None:
@@ -312,7 +309,7 @@ class TimingStage:
         """
         self.workers["candidate"] = candidate
         self._load("control")
-        with _one_thread(), _memory_for("candidate"):
+        with _one_thread(), memory_for("candidate"):
             self._slots(("candidate",), self._tried())
             slower = max(self.seconds, self._candidates_cost())
             calls = self.benches["reference"].count
@@ -363,7 +360,7 @@ class TimingStage:
         random.SystemRandom().shuffle(order)
         for name in order:
             self.workers[name] = candidate() if name == "candidate" else self.start(role)
-        with _one_thread(), _memory_for("candidate"):
+        with _one_thread(), memory_for("candidate"):
             for name in order:
                 if name == "candidate":
                     load(self.workers[name])
@@ -379,7 +376,7 @@ class TimingStage:
         """Time `count` rounds of the processes that `renew` has made. Raises what `measure` raises.
 
         Returns the candidate's outputs that are kept, fewer than of the first processes."""
-        with _one_thread(), _memory_for("candidate"):
+        with _one_thread(), memory_for("candidate"):
             made = self._rounds(several.SIDES, min(self.keep, 1))
             repetition.time(made, count)
             return made.keeper.kept()
@@ -388,7 +385,7 @@ class TimingStage:
         """Check FASTER by windows of one call, of the processes that were timed last. Raises what `measure` raises.
 
         Returns the timing with the verdict then, and the candidate's outputs that are kept."""
-        with _one_thread(), _memory_for("candidate"):
+        with _one_thread(), memory_for("candidate"):
             self._slots(rounds.SIDES, 1)
             self.benches["candidate"].timeout = self.timeout
             for name in rounds.SIDES:
@@ -423,13 +420,13 @@ class TimingStage:
 
     def reference_output(self, recipe: Recipe, seed: int) -> Any:
         """Return what the reference answers now for the data of a timed call, which become its inputs."""
-        with _memory_for("candidate"):
+        with memory_for("candidate"):
             self._give(recipe)
         return self.eager.ask("forward", seed=seed).value
 
     def give_candidate(self, recipe: Recipe) -> None:
         """Make the data of a timed call the candidate's inputs."""
-        with _memory_for("candidate"):
+        with memory_for("candidate"):
             if "candidate" not in self.benches:
                 self.benches["candidate"] = Bench(
                     self.workers["candidate"], self.pools, self.output, 1, self.device, names=self.names
@@ -448,67 +445,11 @@ class TimingStage:
         settling.forget(self.device)
 
 
-def available_memory() -> int:
-    """Return the bytes of memory that processes may still take here, within a container's limit too."""
-    free = int(psutil.virtual_memory().available)
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        with contextlib.suppress(OSError, ValueError):  # "max" is no number
-            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
-    return max(free, 0)
-
-
-def check_memory(inputs: int, outputs: int, free: int) -> None:
-    """Raise Failure where a verification with so many bytes of inputs and outputs needs more memory than is `free`."""
-    needed = INPUTS_HELD * inputs + OUTPUTS_HELD * outputs
-    if needed > max(free, SURELY):
-        parts = f"{inputs / 2**30:.1f} GiB of inputs and {outputs / 2**30:.1f} GiB of outputs"
-        raise Failure(
-            "memory",
-            f"{parts} take about {needed / 2**30:.0f} GiB of the host's memory to verify, and {free / 2**30:.0f} GiB are "
-            "free: smaller shapes show the same",
-            role="reference",
-        )
-
-
-def check_card(inputs: int, outputs: int, free: int) -> None:
-    """Raise Failure where the inputs and outputs that stay on a card need more of its memory than is `free`."""
-    needed = ON_A_CARD[0] * inputs + ON_A_CARD[1] * outputs
-    if needed > free:
-        parts = f"{inputs / 2**30:.1f} GiB of inputs and {outputs / 2**30:.1f} GiB of outputs"
-        raise Failure(
-            "memory",
-            f"{parts} on the card take about {needed / 2**30:.0f} GiB of its memory to verify, and {free / 2**30:.0f} GiB are "
-            "free: smaller shapes show the same",
-            {"on_card": True},
-            role="reference",
-        )
-
-
-def _bytes(tree: Any, device: str) -> int:
-    """Return the bytes of a tree's tensors that this process has on a device."""
-    return sum(t.nbytes for _, t in leaves(tree) if isinstance(t, Tensor) and t.device.type == device)
-
-
 def _described(leaf: Any) -> Any:
     """Return a tensor with the shape, strides and type of an output's leaf but no data; any other leaf as it is."""
     if not isinstance(leaf, Tensor):
         return leaf
     return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
-
-
-@contextlib.contextmanager
-def _memory_for(role: str) -> Iterator[None]:
-    """Raise Failure where this process lacks memory, and blame the process that was started last, that of `role`."""
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        on_card = isinstance(error, RuntimeError) and torch.cuda.is_available()  # the driver's, or torch's
-        where = " on the card" if on_card else ""
-        said = f"no memory is left{where} for timed windows ({error})"
-        raise Failure("memory", said, {"on_card": on_card}, role) from None
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ TIME = "MM32.mtime_ns"
 
 
 def _folder() -> Path:
-    """The folder of all caches, as process.variables() laid them out."""
+    """The folder of all caches, as processes/folder.py lays them out."""
     return Path(os.environ["XDG_CACHE_HOME"]).parent
 
 
