@@ -61,9 +61,9 @@ def test_a_card_of_the_table_has_its_rates() -> None:
     made = from_properties("NVIDIA H200", (9, 0), 132, 232448, clock_rate=1, memory_clock_rate=1, memory_bus_width=1)
     assert made == H200
     other = from_properties("NVIDIA H200 NVL", (9, 0), 132, 232448)
-    assert other == dataclasses.replace(H200, name="NVIDIA H200 NVL", measured=False, fp16_sustained=0.0)
+    assert other == dataclasses.replace(H200, name="NVIDIA H200 NVL", fitted=False, fp16_sustained=0.0)
     assert Card("NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912) == cards.A100
-    assert [card.name for card in TABLE if card.measured] == ["NVIDIA H200"]
+    assert [card.name for card in TABLE if card.fitted] == ["NVIDIA H200"]
 
 
 def test_another_card_has_what_its_clocks_give() -> None:
@@ -72,7 +72,7 @@ def test_another_card_has_what_its_clocks_give() -> None:
     assert made.fp32 == pytest.approx(2 * 128 * 84 * 1.8e9)
     assert made.fp16 == made.mma_sync == pytest.approx(2 * 512 * 84 * 1.8e9)
     assert made.memory == pytest.approx(768.1e9, rel=1e-3)
-    assert (made.l2, made.clock, made.measured) == (6 * 2**20, 1.8e9, False)
+    assert (made.l2, made.clock, made.fitted) == (6 * 2**20, 1.8e9, False)
     geforce = from_properties("NVIDIA GeForce RTX 3080", (8, 6), 68, 101376, **clocks)
     assert geforce.fp16 / geforce.fp32 == made.fp16 / made.fp32 / 2
 
@@ -83,4 +83,4 @@ def test_a_card_of_which_nothing_is_known() -> None:
         assert 5e12 < card.fp32 < 40e12
         assert card.fp32 < card.mma_sync <= card.fp16
         assert 0.1e12 < card.memory < 4e12
-        assert not card.measured
+        assert not card.fitted

@@ -49,7 +49,7 @@ def test_auto_is_the_least_estimate(card: Card) -> None:
         assert list(estimates.values()) == sorted(estimates.values())
         left = {"mma"} if card == H200 or problem.k < planning.emulated.SHORT_K else set()
         left |= {"tensorcore"} if problem.k < planning.emulated.SHORTEST_K else set()
-        left |= {"naive", "dot", "tiled"} if problem.flops > planning.fma.TRIVIAL or not card.measured else set()
+        left |= {"naive", "dot", "tiled"} if problem.flops > planning.fma.TRIVIAL or not card.fitted else set()
         assert set(estimates) == {made.kernel for made in plans(problem, card)} - left
         assert set(estimates) | dict(chosen.refused).keys() == set(KERNELS)
         assert all(t > 0 for t in estimates.values())

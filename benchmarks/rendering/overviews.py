@@ -95,9 +95,9 @@ def hardware(load: Load, source: Source) -> str:
 
     def state(row: Row) -> str:
         card = row["card"]
-        if card.measured:
+        if card.fitted:
             return "**measured**"
-        same = [name for name, (other, _) in CARDS.items() if other.measured and other.arch == card.arch]
+        same = [name for name, (other, _) in CARDS.items() if other.fitted and other.arch == card.arch]
         if same and card.name in timed:
             return f"**measured**; the planner's estimates are the {same[0]}'s"
         return f"the {same[0]}'s code, not timed" if same else f"compiled only ({card.arch})"
@@ -112,6 +112,6 @@ def hardware(load: Load, source: Source) -> str:
 
     def order(row: Row) -> tuple[object, ...]:
         card = row["card"]
-        return not card.measured, card.name not in timed, card.capability
+        return not card.fitted, card.name not in timed, card.capability
 
     return grid(columns, sorted(rows, key=order))

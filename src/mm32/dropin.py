@@ -31,7 +31,7 @@ log = logging.getLogger("mm32")
 OPERATORS = (
     "mm", "mm.out", "addmm", "addmm.out", "addmm_", "bmm", "bmm.out", "baddbmm", "baddbmm.out", "baddbmm_",
 )  # fmt: skip
-HOLD = 10.0  # seconds for which kernels are kept alive after they were unregistered (`DropIn._uninstall`)
+HOLD = 10.0  # seconds for which kernels are kept alive, at least, after they were unregistered (`DropIn._uninstall`)
 # mm32 takes a product only if torch's kernel is estimated to take at least this long. A program of shorter products waits for the
 # host, and mm32 keeps the host busy for longer than torch does.
 SHORTEST = 13.5e-6  # seconds

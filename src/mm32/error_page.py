@@ -113,13 +113,17 @@ def find(asked: str, known: Sequence[Entry]) -> list[Entry]:
 
 
 def pointer(message: str) -> str:
-    """The line below an error's message that says where to read more; empty if the page has no such error."""
+    """What stands below an error's message: the page's explanation, or where to read it if several errors are much alike. Empty
+    if the page has no such error."""
     try:
         given = set(_words(message))
         known = [entry for entry in find(message, entries()) if _share(_fixed(entry.message), given) >= WHOLE]
     except OSError:  # an installation without the page
         return ""
-    return "What it means and what to do: mm32 errors 'PART OF THE MESSAGE'" if known else ""
+    if len(known) > 1:
+        return "What it means and what to do: mm32 errors 'PART OF THE MESSAGE'"
+    why = LINK.sub(r"\1", known[0].why) if known else ""
+    return why[:1].upper() + why[1:]
 
 
 def nothing(asked: str) -> str:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 import typer
 
+from mm32 import options
 from mm32.files import unwritable
+
+
+def _names(of: Any, *left_out: str) -> str:
+    """The values of a type of mm32.options, in words."""
+    *first, last = (name for name in get_args(of) if name not in left_out)
+    return f"{', '.join(first)} or {last}"
+
 
 Product = Annotated[
     str | None,
@@ -22,12 +30,12 @@ Product = Annotated[
 Bias = Annotated[bool, typer.Option("--bias", help="Add a bias of shape (N,).")]
 Activation = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Apply relu, leaky_relu, tanh, sigmoid, gelu, gelu_tanh or silu to the result."),
+    typer.Option(metavar="NAME", help=f"Apply {_names(options.Activation)} to the result."),
 ]
-Precision = Annotated[str, typer.Option(metavar="NAME", help="The error that is allowed: fp32, bf16x6, ieee or tf32.")]
-Kernel = Annotated[
-    str, typer.Option(metavar="NAME", help="naive, dot, tiled, simt, mma, direct or tensorcore, or auto.")
+Precision = Annotated[
+    str, typer.Option(metavar="NAME", help=f"The error that is allowed: {_names(options.Precision)}.")
 ]
+Kernel = Annotated[str, typer.Option(metavar="NAME", help=f"{_names(options.Kernel)}.")]
 
 
 def _products(product: str | None, default: str = "nn") -> list[tuple[str, int, int, int]]:
@@ -59,13 +67,13 @@ def export(
     from mm32.export import write
 
     device, present = launch.planning_device()
-    options = {"bias": bias, "activation": activation, "precision": precision, "kernel": kernel, "linear": linear}
+    given = {"bias": bias, "activation": activation, "precision": precision, "kernel": kernel, "linear": linear}
     try:
         several = _products(product, "nt" if linear else "nn")
         if len(several) > 1:
             raise typer.BadParameter(f"{product} has {len(several)} products; a file is written for one")
         layout, m, n, k = several[0]
-        text = script(layout, m=m, n=n, k=k, device=device, **options)  # type: ignore[arg-type]
+        text = script(layout, m=m, n=n, k=k, device=device, **given)  # type: ignore[arg-type]
         if output is None or str(output) == "-":
             sys.stdout.write(text)
             return
@@ -127,7 +135,7 @@ def bench(
         typer.Option(
             metavar="LIST",
             help="What runs beside torch and mm32, separated by commas: torch-tf32, triton-tf32x3, mm32-packed, mm32-ieee, "
-            "mm32-tf32 or a kernel (naive, dot, tiled, simt, mma, direct, tensorcore). Default: as the sets say.",
+            f"mm32-tf32 or a kernel ({_names(options.Kernel, 'auto')}). Default: as the sets say.",
         ),
     ] = None,
     saved: Annotated[

@@ -42,7 +42,7 @@ class Card:
     launch: float = LAUNCH
     clock: float = 0.0
     fp16_sustained: float = 0.0
-    measured: bool = False
+    fitted: bool = False
 
     def __post_init__(self) -> None:
         if not (self.fp32 and self.fp16 and self.mma_sync and self.memory):
@@ -128,7 +128,7 @@ def _sheet(
 # Corrected by measurement: torch's fp16 product at 2048 x 8192 x 4096 reaches 700 TFLOP/s within the 700 W of the card. The 989
 # of the data sheet need a clock that this power does not allow.
 H200 = replace(
-    _sheet("NVIDIA H200", (9, 0), 132, 66.9e12, 989e12, 4.8e12, 50, 1.98e9), fp16_sustained=700e12, measured=True
+    _sheet("NVIDIA H200", (9, 0), 132, 66.9e12, 989e12, 4.8e12, 50, 1.98e9), fp16_sustained=700e12, fitted=True
 )
 H100_SXM = _sheet("NVIDIA H100 80GB HBM3", (9, 0), 132, 66.9e12, 989e12, 3.35e12, 50, 1.98e9)
 H100_PCIE = _sheet("NVIDIA H100 PCIe", (9, 0), 114, 51.2e12, 756e12, 2.0e12, 50, 1.755e9)
@@ -209,7 +209,7 @@ def from_properties(
             capability=capability,
             shared_memory=shared_memory,
             fp16_sustained=sustained,
-            measured=exactly and known.measured,
+            fitted=exactly and known.fitted,
         )
     rates = _rates(name, capability, sms, 1e3 * (clock_rate or 0))
     if memory_clock_rate and memory_bus_width:  # two transfers a clock

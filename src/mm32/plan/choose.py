@@ -165,7 +165,7 @@ def _unsuited(kernel: str, gemm: Gemm) -> str | None:
 
 def _left_out(kernel: str, gemm: Gemm, card: Card) -> str | None:
     """Why "auto" does not consider a kernel that could run, or None."""
-    if kernel in _RUNGS and not card.measured:
+    if kernel in _RUNGS and not card.fitted:
         return "simt computes all that it does, and its estimates were not fitted on this card"
     if kernel in _RUNGS and gemm.flops > fma.TRIVIAL:
         return f"above {fma.TRIVIAL:.3g} FLOP simt is at least as fast"

@@ -239,7 +239,7 @@ class Plan:
         g, card = self.gemm, self.card
         fused = ["bias"] * (g.bias is not None) + ([g.activation] if g.activation else [])
         batch = f", batch {'x'.join(map(str, g.batch))}" if g.batch else ""
-        seen = "" if card.measured else "; estimates were not fitted on this card"
+        seen = "" if card.fitted else "; estimates were not fitted on this card"
         scheme = f" ({self.scheme})" if self.scheme else ""
         lines = [
             f"gemm       M={g.m} N={g.n} K={g.k}{batch}, layout {g.layout}, epilogue {' + '.join(fused) or 'none'}, "

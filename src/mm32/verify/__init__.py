@@ -4,7 +4,7 @@ The tool's own process is the trusted side: it decides, and runs no code of a sc
 own, the reference's (reference/) and the candidate's (worker/). The candidate's can lie. The parts of both sides:
 
     entry, session, stop   the public call, and the stages of a verification
-    compare                the stages before timing: trials and self-test
+    compare                the stages before timing: loading, trials, probes and self-test
     probing/               the candidate on other data
     inputs/                what the scripts are run on: fresh data, variations, probes
     judging/               same or different: float64 truths, bounds, the judge, its self-test

@@ -78,7 +78,7 @@ class Session:
         self.caches: Tensor | None = None  # what the candidate's build left, for fresh processes of it
         self.card = card()
         self.lock: DeviceLock | None = None
-        self.short = False  # whether memory was short, which another verification on the card may have held
+        self.short = False  # whether memory was short; another verification on the card may have held it
         self.baselines: tuple[str, ...] = ("eager",)  # the first decides the verdict
         self.stages: dict[str, TimingStage] = {}  # by baseline
         self.estimates: dict[str, Estimate] = {}  # likewise; at first from an earlier verification of this reference

@@ -73,7 +73,8 @@ def digest(path: Path) -> str:
 
 
 def _checked(path: Path) -> str:
-    """Return the same for a script that is given. Raises WrongArgument where it cannot be read, or has no name in UTF-8."""
+    """Return the digest of a script that the user has named. Raises WrongArgument where it cannot be read, or its name is not
+    UTF-8."""
     try:
         str(path).encode()
         return digest(path)

@@ -1,4 +1,4 @@
-"""The variations of a model's data that probes are made of: their names, what they ask, and how they are judged."""
+"""The variations of a model's data that probes are made of: their names, what they ask, and what their judging has to allow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Variation:
     odd: bool = False  # NaN or Inf is put into the inputs
     state: bool = False  # parameters or buffers are changed
     data: str = ""  # with other parameters, the name of the variation by which the inputs are changed too
-    outside: bool = True  # values may leave [0, 1]
+    may_leave_unit_range: bool = True  # whether values may leave [0, 1]
     larger: bool = False  # values grow
     rare: bool = False  # few rows are of another kind, and each row of the output is judged by itself
     isolating: bool = False  # the data are those of isolating.py
@@ -59,7 +59,6 @@ def _combined(data: str, parameters: str, asks: str, milder: tuple[str, ...] = (
         f"{COMBINED[data]}, and {asks}",
         state=True,
         data=data,
-        outside=data == "zero-mean",
         equal="integers" in data,
         ties=True,
         larger=data == "times 100",
@@ -73,47 +72,40 @@ VARIATIONS = (
         "parameters",
         "other parameters: a weight of ones or a bias of zeros cannot be left out, nor that some weights are negative",
         state=True,
-        outside=False,
         milder=("parameters of one sign",),
     ),
     Variation(
         "large parameters",
         "parameters 8 times as large, and zeros up to 4 of either sign: what is left out as small, or overflows, shows",
         state=True,
-        outside=False,
         milder=("parameters times 4", "parameters times 2"),
     ),
     Variation(
         "small parameters",
         "parameters and buffers a thousandth as large: an epsilon beside them that is wrong or left out shows",
         state=True,
-        outside=False,
         equal=True,
     ),
     Variation(
         "integer buffers",
         "buffers of integers and booleans: an order, a mask or zero points cannot be left out",
         state=True,
-        outside=False,
     ),
     Variation(
         "plain tensors",
         "tensors of ones or zeros that are neither parameters nor buffers: they cannot be left out",
         state=True,
-        outside=False,
     ),
     Variation(
         "single parameters",
         "parameters of one number 32 times as large and a 32nd, in turn: what is settled sooner for usual ones shows",
         state=True,
-        outside=False,
         milder=("single parameters times 4",),
     ),
     Variation(
         "single parameters turned",
         "the same, those a 32nd that were 32 times as large",
         state=True,
-        outside=False,
         milder=("single parameters turned times 4",),
     ),
     Variation(
@@ -130,7 +122,7 @@ VARIATIONS = (
     Variation(
         "rare small rows",
         "its own data, but for a few rows of zeros, or a thousandth or 1e-7 as large: what looks at a sample misses them",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
         equal=True,
         milder=("rare rows times 0.001",),
@@ -174,12 +166,22 @@ VARIATIONS = (
         "near one", "sizes around 1, of either sign: long products keep a size, so that what is left out of them shows"
     ),
     Variation("near zero", "around 0, of either sign: long products of 1 - x keep a size"),
-    Variation("times 0.001", "small values: an epsilon that is wrong or left out shows", outside=False, equal=True),
-    Variation("times 1e-7", "tiny values: an epsilon that is wrong shows, and fp16's range", outside=False, equal=True),
+    Variation(
+        "times 0.001",
+        "small values: an epsilon that is wrong or left out shows",
+        may_leave_unit_range=False,
+        equal=True,
+    ),
+    Variation(
+        "times 1e-7",
+        "tiny values: an epsilon that is wrong shows, and fp16's range",
+        may_leave_unit_range=False,
+        equal=True,
+    ),
     Variation(
         "tiny rows",
         "rows of 1e-14 to 1e-9 of their size: an epsilon that is left out, or stands elsewhere, shows",
-        outside=False,
+        may_leave_unit_range=False,
         equal=True,
     ),
     Variation(
@@ -192,61 +194,63 @@ VARIATIONS = (
     Variation("close", "entries around 1 that differ by a thousandth: their low bits carry the answer", few=True),
     Variation("distinct", "entries around 1, no two alike: their low bits decide which is the largest", places=True),
     Variation(
-        "conditioned", "positive definite matrices of condition 64: iterations that end early show", outside=False
+        "conditioned",
+        "positive definite matrices of condition 64: iterations that end early show",
+        may_leave_unit_range=False,
     ),
     Variation(
         "isolated",
         "of symmetric and triangular matrices some rows without others: nodes without edges",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
     ),
     Variation(
         "indefinite",
         "symmetric matrices with eigenvalues of both signs, triangular ones with diagonals of both",
-        outside=False,
+        may_leave_unit_range=False,
     ),
     Variation(
         "isotropic",
         "multiples of the identity among symmetric matrices: a closed form divides by 0",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
     ),
     Variation("wide integers", "integers as large as sums leave room for, where all inputs are integers"),
     Variation(
         "distributions",
         "of rows that add up to one: one of them all, half of them zeros, peaked, uniform: a missing case for 0 shows",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
         equal=True,
     ),
     Variation(
         "distributions without zeros",
         "of rows that add up to one: peaked ones, with entries near 0 and near 1: an epsilon shows",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
         equal=True,
     ),
     Variation(
         "other integers",
         "of integers that get_inputs makes the same each time, some others: what is remembered of them shows",
-        outside=False,
+        may_leave_unit_range=False,
         milder=("integers in other places",),
     ),
     Variation(
         "repeated integers",
         "of integers, most of some rows the same: what takes collisions, or full groups, for rare shows",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
         equal=True,
     ),
     Variation(
         "zeros among integers",
         "of integers that are all above 0, some 0: what does not look for padding shows",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
     ),
     *(
-        Variation(name, asks, outside=False, ties=True, equal=True)
+        Variation(name, asks, may_leave_unit_range=False, ties=True, equal=True)
         for name, asks in (
             (
                 "smallest integers",
@@ -273,34 +277,34 @@ VARIATIONS = (
     Variation(
         "sorted integers",
         "integers and booleans in order along their axes: what takes them for scattered shows",
-        outside=False,
+        may_leave_unit_range=False,
         milder=("integers sorted along one axis",),
     ),
     Variation(
         "uneven steps",
         "integers in order with large steps and none: groups of nothing, and one that is long",
-        outside=False,
+        may_leave_unit_range=False,
     ),
     Variation(
         "boolean rows",
         "of booleans, rows that are all true, all false, or so but for one: what takes them for mixed shows",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
         milder=("boolean rows but for one",),
     ),
     Variation(
         "chained",
         "of square matrices of zeros and ones, and of pairs of integers, a path through all: a search of few steps shows",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
     ),
     Variation(
         "relabelled",
         "symmetric matrices with rows and columns in another order: a band, or blocks, that are taken for granted show",
-        outside=False,
+        may_leave_unit_range=False,
     ),
-    Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
-    Variation("constant", "every entry the same", outside=False, ties=True, equal=True),
+    Variation("rolled", "rows in another order: answers remembered by place show", may_leave_unit_range=False),
+    Variation("constant", "every entry the same", may_leave_unit_range=False, ties=True, equal=True),
     Variation("zero rows", "a third of the rows zeros: a missing epsilon shows", ties=True, equal=True),
     Variation(
         "odd rows",
@@ -319,30 +323,30 @@ VARIATIONS = (
     Variation(
         "edges",
         "entries equal to numbers that the model compares with, in an operator or a buffer: the wrong side shows",
-        outside=False,
+        may_leave_unit_range=False,
     ),
     Variation(
         "ends",
         "of values from 0 to 1, some 0, some 1, and some close to these: a logarithm without a bound shows",
-        outside=False,
+        may_leave_unit_range=False,
     ),
     Variation(
         "equal neighbours",
         "of rows in order, some entries equal to the one before: a difference without a guard and a missing case for ties show",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
     ),
     Variation(
         "missing values",
         "of inputs that hold NaN for what is missing, rows without a value, with one, with two, and with all",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
         milder=("missing but one", "missing but two"),
     ),
     Variation(
         "another draw",
         "of integers in inputs of one shape, rows of another call of get_inputs, or moved: what they share must not matter",
-        outside=False,
+        may_leave_unit_range=False,
     ),
     Variation("far below", "nothing above -65504: a maximum that starts at some negative number shows", ties=True),
     Variation(
@@ -354,7 +358,7 @@ VARIATIONS = (
     Variation(
         "ones and zeros",
         "of an input that is all ones, all zeros or one integer, some entries others",
-        outside=False,
+        may_leave_unit_range=False,
     ),
     Variation(
         "fractions",
@@ -386,18 +390,16 @@ VARIATIONS = (
         "offset tables",
         "tables that integers are places in, all numbers 10 times their size higher: a variance by squares shows",
         state=True,
-        outside=False,
     ),
     Variation(
         "planted tables",
         "tables that integers are places in, a few rows 4 to 12 times as large: what is left out as small shows",
         state=True,
-        outside=False,
     ),
     Variation(
         "narrow integers",
         "of integers, some rows of a narrower range, and some of one number: what takes a range for granted shows",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
         equal=True,
     ),
@@ -409,21 +411,19 @@ VARIATIONS = (
     Variation(
         "alike inputs",
         "inputs of one shape, their rows equal, or nearly: an epsilon beside a distance shows",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
     ),
     Variation(
         "low biases",
         "biases 1 to 2.5 lower: what holds behind positive numbers only, where an activation rises, say, shows",
         state=True,
-        outside=False,
         ties=True,
     ),
     Variation(
         "negative parameters",
         "parameters that are all below zero, or above it if none had been: growth that is taken for decay, and the reverse, show",
         state=True,
-        outside=False,
         ties=True,
     ),
     Variation(
@@ -434,19 +434,19 @@ VARIATIONS = (
     Variation(
         "just below one",
         "of data between 0 and 1, rows close to 1: a memory that is cut short, where usual decays leave nothing, shows",
-        outside=False,
+        may_leave_unit_range=False,
         equal=True,
     ),
     Variation(
         "equal pairs",
         "of integers in pairs, such as the ends of edges, some equal: a case for loops that is missing shows",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
     ),
     Variation(
         "rare rows of integers",
         "of integers and booleans, a row or two in another order: what takes some rows for all shows",
-        outside=False,
+        may_leave_unit_range=False,
     ),
     *(
         _combined(
@@ -461,38 +461,35 @@ VARIATIONS = (
         "rare rows of parameters",
         "of weights, a row of zeros and a tiny one: an epsilon that is wrong or left out shows",
         state=True,
-        outside=False,
         equal=True,
     ),
     Variation(
         "large scales",
         "weights that are all one number, as those of norms, 64 times as large: a maximum that is not subtracted shows",
         state=True,
-        outside=False,
         ties=True,
     ),
     Variation(
         "rare entries of parameters",
         "of weights and biases that are all one number, one that is 0 and one that is large: what divides by a weight shows",
         state=True,
-        outside=False,
         ties=True,
     ),
     Variation(
         "quiet",
         "its own data, but only one entry in 64 as large as usual: what lasts longer than a window shows",
-        outside=False,
+        may_leave_unit_range=False,
     ),
     Variation(
         "sparse",
         "a third of the entries zeros: a pivot or a divisor that is taken for granted shows",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
     ),
     Variation(
         "zero input",
         "one of the inputs all zeros: a scale or a norm without a guard shows",
-        outside=False,
+        may_leave_unit_range=False,
         ties=True,
         equal=True,
     ),
@@ -519,22 +516,22 @@ MILDER = {
     variation.name: variation
     for variation in (
         Variation(
-            "parameters of one sign", "other parameters, none of them negative that was not", state=True, outside=False
+            "parameters of one sign",
+            "other parameters, none of them negative that was not",
+            state=True,
+            may_leave_unit_range=False,
         ),
         Variation(
             "integers in other places",
             "of integers that get_inputs makes the same each time, some in other places: what is remembered of them shows",
-            outside=False,
         ),
         Variation(
             "integers sorted along one axis",
             "integers and booleans in order along one axis: what takes them for scattered shows",
-            outside=False,
         ),
         Variation(
             "boolean rows but for one",
             "of booleans, rows that are all true or all false but for one: what takes them for mixed shows",
-            outside=False,
             ties=True,
         ),
         Variation("fractions of one sign", "of an input that is all one number, other numbers of its sign"),
@@ -547,7 +544,6 @@ MILDER = {
         Variation(
             "rare rows times 0.001",
             "its own data, but for a few rows, a thousandth as large: what looks at a sample of rows misses them",
-            outside=False,
             equal=True,
             rare=True,
         ),
@@ -568,7 +564,6 @@ MILDER = {
             Variation(
                 f"missing but {least}",
                 f"of inputs that hold NaN for what is missing, rows with {least} value{'s' * (least != 'one')}, and with all",
-                outside=False,
                 ties=True,
             )
             for least in ("one", "two")
@@ -582,7 +577,6 @@ MILDER = {
                 f"parameters times {by}",
                 f"parameters {by} times as large, and zeros up to {by / 2:g} of either sign: what is left out as small shows",
                 state=True,
-                outside=False,
             )
             for by in (4, 2)
         ),
@@ -591,7 +585,6 @@ MILDER = {
                 f"single parameters {turned}times 4",
                 "parameters of one number 4 times as large and a quarter, in turn: what is settled sooner for usual ones shows",
                 state=True,
-                outside=False,
             )
             for turned in ("", "turned ")
         ),

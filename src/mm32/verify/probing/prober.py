@@ -42,7 +42,7 @@ class Prober:
         self.reference = comparison.reference
         self.truth = comparison.truth
         self.passed = PassedProbes()
-        self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
+        self.bits: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
         self.waited = 0.0  # seconds of waiting for other verifications
         self.begun = 0.0  # when the last probe began
 

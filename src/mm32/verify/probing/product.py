@@ -101,7 +101,7 @@ class ProductProbes(Prober):
             result = self._whatever_the_order(got, truths[0], result)
         if probe.judged == "relative" and result.measured and math.isfinite(result.errors.normwise):
             largest = result.errors.normwise
-            self.seen.append(min(24.0, -math.log2(largest)) if largest > 0 else 24.0)
+            self.bits.append(min(24.0, -math.log2(largest)) if largest > 0 else 24.0)
         return result
 
     def _whatever_the_order(self, got: Tensor, truth: Truth, result: Judgement) -> Judgement:

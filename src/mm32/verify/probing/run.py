@@ -71,7 +71,7 @@ class Probing:
         self.prober.done()
         applied = [p for p in self.report.probes if p["status"] in ("same", "different")]
         self.report.left_out += self._not_run(applied)
-        if self.prober.seen:
+        if self.prober.bits:
             self.report.left_out += self._bits(applied)
         tied = any(p["name"] == "equal neighbours" for p in applied)
         unlike = [said if tied else said.replace("in order", "strictly in order") for said in self._unlike()]
@@ -116,7 +116,7 @@ class Probing:
         """Report how many bits the candidate's arithmetic carries, where its data show that. Return in words what they do
         not show."""
         said = []
-        bits = min(self.prober.seen)
+        bits = min(self.prober.bits)
         of_trials = self.comparison.likeness.own_bits
         self.report.precision = {"bits": round(bits, 1), "of": 24}
         if of_trials:

@@ -344,7 +344,7 @@ class VariedProbes(OddAnswers):
         more."""
         error, own = result.errors.normwise, result.reference.normwise
         if result.measured and own <= FINE * U32 and 0 <= error < math.inf:
-            self.seen.append(24.0 if error <= max(4 * own, FINE * U32) else -math.log2(error))
+            self.bits.append(24.0 if error <= max(4 * own, FINE * U32) else -math.log2(error))
 
     def _coarse(self, seed: int, truths: list[Truth], result: Judgement) -> None:
         """Find what TF32 operands would do in a model with products inside, for the self-test and to count the candidate's
@@ -368,7 +368,7 @@ class VariedProbes(OddAnswers):
             )
         error, own = result.errors.normwise, result.reference.normwise
         if math.isfinite(error):
-            self.seen.append(24.0 if error <= 4 * own else min(24.0, TF32_BITS + math.log2(rough / error)))
+            self.bits.append(24.0 if error <= 4 * own else min(24.0, TF32_BITS + math.log2(rough / error)))
 
     def _integers(self) -> bool:
         """Whether the output holds integers: places, which the low bits of close numbers decide."""

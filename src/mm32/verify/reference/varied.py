@@ -124,7 +124,7 @@ class Varied:
         runner = self.runner
         recorder = runner.recorder
         limited: dict[int, str] = {}
-        if recorder is not None and (variation is None or variation.outside):
+        if recorder is not None and (variation is None or variation.may_leave_unit_range):
             limited = recorder.limited
         hiding: set[int] = set()
         if name.startswith("fractions") and recorder is not None and isolating.exponential(recorder.names):
