@@ -27,14 +27,12 @@ from mm32.verify.batch.store import Store
 from mm32.verify.batch.worker import Worker
 from mm32.verify.entry import WrongArgument
 from mm32.verify.judging import pieces
+from mm32.verify.processes import folder as folders
 from mm32.verify.processes import launch, process
 from support.verify.batch import WHO, opened
 from support.verify.fixtures import HEAD, REFERENCE, RIGHT, Leftovers, forward
 
 pytestmark = pytest.mark.usefixtures("no_gpu")
-
-
-# Odd files, and stores with jobs of others
 
 
 def test_no_builders_are_refused(scripts: tuple[Path, Path], tmp_path: Path) -> None:
@@ -107,7 +105,7 @@ def test_what_load_inline_compiles_is_compiled_ahead(tmp_path: Path) -> None:
 
 def test_a_folder_that_was_replaced_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate that is not root may have put a link to somewhere else in its folder's place."""
-    monkeypatch.setattr(process.tempfile, "mkdtemp", lambda prefix: str(made.mkdir() or made))
+    monkeypatch.setattr(folders.tempfile, "mkdtemp", lambda prefix: str(made.mkdir() or made))
     made, other = tmp_path / "new", tmp_path / "other"
     other.mkdir()
     (other / "precious").touch()

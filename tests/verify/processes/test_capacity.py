@@ -11,9 +11,6 @@ import pytest
 
 from mm32.verify.processes import capacity
 
-pytestmark = pytest.mark.usefixtures("no_gpu")
-
-
 # ---------------------------------------------------------------------------------------------------------- capacity
 
 

@@ -8,11 +8,6 @@ import pytest
 
 from mm32.verify import NoReward, Report, Verdict
 
-pytestmark = pytest.mark.usefixtures("no_gpu")
-
-
-# ---------------------------------------------------------------------------------------------------------- rewards
-
 
 def test_rewards_are_for_what_is_proven() -> None:
     def report(verdict: Verdict, low: float = 0, high: float = 0) -> Report:
