@@ -156,9 +156,18 @@ class Packed:
         return {1: 1, 2: 3, 3: 6}[len(self.planes)]
 
 
+def lo_factor(k: int, scaled_lo: bool = False) -> Array:
+    """Return what x - hi is multiplied by before it is rounded to lo, at each of `k` places: 2^LO_SHIFT for a scaled lo,
+    otherwise 1, and a little more or less than that, at two places of four each. That decides ties and nothing else. If all
+    ties went to even, an operand of few values would have the same errors again and again, and their sum would grow as K does."""
+    up = np.arange(1, k + 1) & 2 == 0
+    return np.where(up, np.float32(1 + 2**-13), np.float32(1 - 2**-13)) * np.float32(2**LO_SHIFT if scaled_lo else 1)
+
+
 def split(x: Array, products: int = 3, scaled_lo: bool = False) -> tuple[Double, ...]:
-    """Return the parts of x for 1, 3 or 6 products, each rounded to nearest, ties to even. `x` has any shape; its elements are in
-    the format's range.
+    """Return the parts of x for 1, 3 or 6 products, each rounded to nearest, ties to even; but ties of fp16's lo up and down in
+    magnitude, as their place along K says (`lo_factor`). `x` has any shape, the last axis is K; its elements are in the format's
+    range.
 
     In fp16, hi + lo lose nothing or up to 2^-23 |x| for 2^-2 <= |x|, and up to 2^-25 for smaller |x|. With a scaled lo,
     hi + 2^-11 lo lose up to 2^-23 |x| for 2^-13 <= |x|, and up to 2^-36 for smaller |x|. In bf16, hi + mid + lo lose nothing for
@@ -171,7 +180,8 @@ def split(x: Array, products: int = 3, scaled_lo: bool = False) -> tuple[Double,
             parts: tuple[Array, ...] = hi, mid, bf16(x - hi - mid)
         else:
             hi = x.astype(np.float16).astype(np.float32)
-            lo = ((x - hi) * np.float32(2**LO_SHIFT if scaled_lo else 1)).astype(np.float16)
+            factor = lo_factor(x.shape[-1] if x.ndim else 1, scaled_lo)
+            lo = ((x - hi) * factor).reshape(x.shape).astype(np.float16)
             parts = (hi, lo.astype(np.float32))[: 2 if products == 3 else 1]
     return tuple(part.astype(np.float64) for part in parts)
 

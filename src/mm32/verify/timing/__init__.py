@@ -11,4 +11,5 @@ sequential    when to stop, and what to conclude then
 repeated      fresh processes of both sides, where the difference is small
 several       what several processes of each side say together
 one_call      whether windows of one call bear FASTER out
+needed_memory  the memory that a verification needs, and what is said where there is not enough
 """

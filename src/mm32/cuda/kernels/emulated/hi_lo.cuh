@@ -4,10 +4,18 @@
 #include "emulated/panels.cuh"
 #include "ptx/half_pairs.cuh"
 
-// Splits two scaled elements into their planes, each a pair of 16-bit numbers. `lo_factor` is 2^LO_SHIFT for a scaled lo,
-// otherwise 1. `zero` is a 0 that the compiler does not know: it then takes the two hi numbers from the one register that
-// holds their pair. Otherwise it may keep each in a register of its own, which spilled where registers are short.
-__device__ __forceinline__ void split(float x, float y, unsigned (&plane)[PLANES], float lo_factor, unsigned zero = 0) {
+// What x - hi is multiplied by before it is rounded to lo, at place k: 2^LO_SHIFT for a scaled lo, otherwise 1, and a little
+// more or less than that, by which a tie is rounded up or down in magnitude, and nothing else changes: x - hi is at most 2^12
+// times x's last place, so the difference is at most half of that place. Nearly all that lo loses are ties. If all of them went
+// to even, an operand of few values would have the same errors again and again, and their sum would grow as K does.
+__device__ __forceinline__ constexpr float lo_factor(bool scaled_lo, int k) {
+    return (scaled_lo ? (float)(1 << LO_SHIFT) : 1.f) * ((k + 1) & 2 ? 1.f - 0x1p-13f : 1.f + 0x1p-13f);
+}
+
+// Splits two scaled elements into their planes, each a pair of 16-bit numbers. `of_x` and `of_y` are their lo_factor. `zero` is
+// a 0 that the compiler does not know: it then takes the two hi numbers from the one register that holds their pair. Otherwise
+// it may keep each in a register of its own, which spilled where registers are short.
+__device__ __forceinline__ void split(float x, float y, unsigned (&plane)[PLANES], float of_x, float of_y, unsigned zero = 0) {
     if constexpr (PLANES == 3) {
 #pragma unroll
         for (int i = 0; i < 3; i++) {
@@ -19,12 +27,10 @@ __device__ __forceinline__ void split(float x, float y, unsigned (&plane)[PLANES
         if constexpr (PLANES == 2) {
             float xh, yh;
             fp16_values(plane[0] ^= zero, xh, yh);
-            plane[1] = fp16_pair((x - xh) * lo_factor, (y - yh) * lo_factor);
+            plane[1] = fp16_pair((x - xh) * of_x, (y - yh) * of_y);
         }
     }
 }
-
-__device__ __forceinline__ constexpr float lo_factor(bool scaled_lo) { return scaled_lo ? (float)(1 << LO_SHIFT) : 1.f; }
 
 // A row is observed through its hi numbers, two at a time in one register: the magnitudes of 16-bit numbers order as their
 // bits do, with NaN above all.

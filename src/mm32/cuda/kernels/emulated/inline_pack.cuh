@@ -152,7 +152,11 @@ struct InlinePacker {
         }
         unsigned pair[4][PLANES];
 #pragma unroll
-        for (int e = 0; e < 4; e++) split(x[2 * e], x[2 * e + 1], pair[e], lo_factor(SCALED_LO), zero);
+        for (int e = 0; e < 4; e++) {
+            // ALONG_ROWS: both are at the same place of K, and all the thread's places are k and multiples of 4 further on.
+            const float of_x = lo_factor(SCALED_LO, ALONG_ROWS ? k : 2 * e);
+            split(x[2 * e], x[2 * e + 1], pair[e], of_x, ALONG_ROWS ? of_x : lo_factor(SCALED_LO, 2 * e + 1), zero);
+        }
         if constexpr (ALONG_ROWS) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {

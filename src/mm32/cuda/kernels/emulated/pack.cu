@@ -481,7 +481,9 @@ __device__ __forceinline__ void pack_along_k(const Unit& u) {
         for (int i = 0; i < TOGETHER; i++) {
             unsigned pair[2][PLANES];
 #pragma unroll
-            for (int j = 0; j < 2; j++) split(v[i][2 * j] * scale, v[i][2 * j + 1] * scale, pair[j], lo_factor(SCALED_LO));
+            for (int j = 0; j < 2; j++)
+                split(v[i][2 * j] * scale, v[i][2 * j + 1] * scale, pair[j], lo_factor(SCALED_LO, 2 * j),
+                      lo_factor(SCALED_LO, 2 * j + 1));
             observe(observed, pair, v[i], scale, SCALED_LO, largest_of(u, row));
             if (row < u.padded_left && kb + i < u.blocks) {
                 char* const planes = to + (size_t)((kb + i) * PLANES) * u.plane_bytes;
@@ -512,7 +514,8 @@ __device__ __forceinline__ void pack_shifted(const Unit& u, bool along_rows, cha
     lines.each_block(u.blocks, [&](const float (&v)[4]) {
         unsigned pair[2][PLANES];
 #pragma unroll
-        for (int j = 0; j < 2; j++) split(v[2 * j] * scale, v[2 * j + 1] * scale, pair[j], lo_factor(SCALED_LO));
+        for (int j = 0; j < 2; j++)
+            split(v[2 * j] * scale, v[2 * j + 1] * scale, pair[j], lo_factor(SCALED_LO, 2 * j), lo_factor(SCALED_LO, 2 * j + 1));
         observe(observed, pair, v, scale, SCALED_LO, largest_of(u, row));
 #pragma unroll
         for (int plane = 0; plane < PLANES; plane++) {
@@ -559,7 +562,8 @@ __device__ __forceinline__ void pack_along_rows(const Unit& u, char* staging) {
             unsigned pair[4][PLANES];
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                split(v[2 * j][i] * scale[i], v[2 * j + 1][i] * scale[i], pair[j], lo_factor(SCALED_LO));
+                split(v[2 * j][i] * scale[i], v[2 * j + 1][i] * scale[i], pair[j], lo_factor(SCALED_LO, 2 * j),
+                      lo_factor(SCALED_LO, 2 * j + 1));
             observe<4, WIDTH>(observed[i], pair, &v[0][i], scale[i], SCALED_LO, largest_of(u, r + i));
             const int at = (r + i) * PLANE_ROW + ((piece ^ ((r + i) % 8)) * 16);
 #pragma unroll
