@@ -5,9 +5,10 @@
 #include "ptx/half_pairs.cuh"
 
 // What x - hi is multiplied by before it is rounded to lo, at place k: 2^LO_SHIFT for a scaled lo, otherwise 1, and a little
-// more or less than that, by which a tie is rounded up or down in magnitude, and nothing else changes: x - hi is at most 2^12
-// times x's last place, so the difference is at most half of that place. Nearly all that lo loses are ties. If all of them went
-// to even, an operand of few values would have the same errors again and again, and their sum would grow as K does.
+// more or less than that, by which a tie is rounded up or down in magnitude. Nothing else changes where hi is normal: x - hi is
+// at most 2^12 times x's last place, so the difference is at most half of that place. Below that, with a scaled lo, an element
+// is off by up to 1.25 * 2^-36 instead of 2^-36. Nearly all that lo loses are ties. If all of them went to even, an operand of
+// few values would have the same errors again and again, and their sum would grow as K does.
 __device__ __forceinline__ constexpr float lo_factor(bool scaled_lo, int k) {
     return (scaled_lo ? (float)(1 << LO_SHIFT) : 1.f) * ((k + 1) & 2 ? 1.f - 0x1p-13f : 1.f + 0x1p-13f);
 }
