@@ -74,8 +74,9 @@ class Comparison:
         self.likeness = Likeness(self.reference, self.truth)
         # parameters, buffers and other tensors that probes leave as they are, and how, in words
         self.unvaried: list[str] = []
-        # Whether the reference sorts equal entries on the last data that `vary` made.
-        self.tied = False
+        # Whether the reference sorts equal entries on the last data that `vary` made, and whether it factors matrices.
+        self.tied = self.factors = False
+        self.largest = 0.0  # the largest finite magnitude in the reference's output on the script's own data
         self.seen = Seen()  # what the inputs of everything compared so far have in common
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:
@@ -255,7 +256,14 @@ class Comparison:
         integers = any(isinstance(t, Tensor) and t.dtype in WIDEST for t in found)
         steady = list(self.seen.steady)
         reply = self.reference.ask(
-            "vary", name=name, seed=seed, entries=entries, integers=integers, steady=steady, keep=self.lacks
+            "vary",
+            name=name,
+            seed=seed,
+            entries=entries,
+            integers=integers,
+            steady=steady,
+            keep=self.lacks,
+            largest=self.largest,
         )
         self.unvaried += [str(one) for one in reply.header.get("unvaried") or ()]
         if "why_not" in reply.header:
@@ -265,6 +273,7 @@ class Comparison:
             return str(reply.header["why_not"])
         self.inputs = reply.value["inputs"]
         self.varied, self.tied = reply.value, bool(reply.header.get("tied"))
+        self.factors = bool(reply.header.get("factors"))
         return None
 
     def own_error(self, truths: list[Truth], trial: bool = False) -> str:

@@ -10,10 +10,13 @@ from torch import Tensor
 
 from .exchange.wire import beside, bytes_of, leaves
 from .inputs.catalogue import MIXED
+from .inputs.contents import largest
 from .judging.bounds import Truth
 from .judging.judge import Judgement, judge, same_bits, shape_of
 from .judging.widened import in_order
 from .probing import far_data
+from .probing.prober import SINGULAR_RAISED, cannot_factor
+from .processes.channel import Failure
 from .report import judgement_record
 from .stop import Stop
 from .verdict import Verdict
@@ -69,7 +72,15 @@ class Trials:
         comparison.keep(truths)
         comparison.give(comparison.inputs)
         comparison.probing = mixed
-        got = comparison.output(seed, first=number == 0)
+        try:
+            got = comparison.output(seed, first=number == 0)
+        except Failure as failure:
+            # Mixed rows may make a matrix indefinite, or nearly singular, where the script's own are not.
+            if not (mixed and comparison.factors and cannot_factor(failure)):
+                raise
+            self.report.left_out.append(SINGULAR_RAISED)
+            comparison.probing = False
+            return self._trial(number, may_mix=False)
         comparison.probing = False
         result = in_order(comparison.truth, judge(got, truths), truths, got, seed)
         result = comparison.judge_output(got, truths, f"trial {number + 1}", result)
@@ -100,6 +111,8 @@ class Trials:
         comparison.forward(seed)
         if number == 0:
             self._examine(seed)
+        if not mixed:
+            comparison.largest = max(comparison.largest, largest(leaf for _, leaf in leaves(comparison.right)))
         left = comparison.reference.ask("get_state").value if number == 1 else {}
         truths = comparison.truth.of(seed, comparison.right)
         self.report.problem["k"] = comparison.truth.k

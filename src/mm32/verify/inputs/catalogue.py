@@ -7,6 +7,7 @@ from dataclasses import dataclass
 MIXED = "mixed"  # each row is changed in a way of its own: the data of one trial
 # Why a variation shows nothing, where others read the reason.
 NO_PARAMETERS = "it has no parameters"
+EXPLODES = "the reference's own answer is a billion times as large there as usually: it diverges"
 NOT_FINITE = "the reference's own answer is not finite there"
 
 

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, is_data, like
+from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, is_data, like, structure
 from .regrouped import belongs_together, same_sums
 
 MOST_NODES = 1 << 20  # integers over a range this wide or wider are not taken for the numbers of nodes
-CHAIN = 32  # rows in a chain, each a small step from the one before
+CHAIN = 32  # rows in a chain, each a small step from the one before; in one draw of two, all rows are one chain, if not too many
+MOST_IN_CHAIN = 1024
+CHEAP = 1 / 64  # weights along a path, as a part of the largest one
 POSITIONS = 2, 4  # the least and the most numbers in a row that may be a place or a box
 # Lengths of steps, one for each chain in turn, as parts of a box's size or of the usual distance between rows: two
 # neighbouring boxes overlap by half, two that are further apart do not.
@@ -23,7 +25,8 @@ def chained(values: Sequence[object], generator: torch.Generator) -> list[object
 
     The diagonal stays, and a symmetric matrix stays symmetric. Matrices with blocks or triangles of ones are left alone, and
     so are those whose rows or columns all add up to the same, as those of one-hot labels and permutations do. Two rows or
-    columns of integers, such as the ends of edges, become a path as well.
+    columns of integers, such as the ends of edges, become a path as well. In square matrices of weights, none below zero, the
+    path is cheap, and all else costs at least half of the largest weight.
     """
     out = list(values)
     for i, t in enumerate(values):
@@ -32,7 +35,12 @@ def chained(values: Sequence[object], generator: torch.Generator) -> list[object
             continue
         if not isinstance(t, Tensor) or t.is_complex() or t.dim() < 2 or t.shape[-1] != t.shape[-2]:
             continue
-        if not ORDERED <= t.shape[-1] <= SQUARE or not bool(((t == 0) | (t == 1)).all()):
+        if not ORDERED <= t.shape[-1] <= SQUARE:
+            continue
+        if is_data(t) and not structure(t) and bool((t >= 0).all()):
+            out[i] = _cheap_path(t, generator)
+            continue
+        if not bool(((t == 0) | (t == 1)).all()):
             continue
         ones = t != 0
         symmetric = torch.equal(ones, ones.mT)
@@ -47,6 +55,15 @@ def chained(values: Sequence[object], generator: torch.Generator) -> list[object
     return changed(out, values)
 
 
+def _cheap_path(t: Tensor, generator: torch.Generator) -> Tensor:
+    """Return weights of which those along a path through all rows, in random order, are small. The diagonal stays."""
+    drawn = torch.rand(t.shape, generator=generator, device=t.device)
+    order = torch.rand(t.shape[-1], generator=generator, device=t.device).argsort()
+    new = t.max() * (0.5 + 0.5 * drawn)
+    new[..., order[:-1], order[1:]] = (t.max() * CHEAP * drawn)[..., order[:-1], order[1:]]
+    return like(t, torch.where(torch.eye(t.shape[-1], dtype=torch.bool, device=t.device), t, new.to(t.dtype)))
+
+
 def stepping(values: Sequence[object], generator: torch.Generator) -> list[object]:
     """Turn rows of two to four numbers, such as places and boxes, into chains.
 
@@ -56,7 +73,8 @@ def stepping(values: Sequence[object], generator: torch.Generator) -> list[objec
     """
     out = list(values)
     for count in {t.shape[-2] for t in values if isinstance(t, Tensor) and _places(t)}:
-        length = min(CHAIN, count)
+        long = bool(torch.randint(0, 2, (), generator=generator, device=generator.device)) and count <= MOST_IN_CHAIN
+        length = count if long else min(CHAIN, count)
         at = torch.arange(count, device=generator.device)
         first, link = at // length * length, at % length
         order = torch.rand(count, generator=generator, device=generator.device).argsort()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -199,3 +199,9 @@ def few(t: Tensor, apart: int, generator: torch.Generator) -> Tensor:
 def kind(value: Any) -> Any:
     """Return what two values must have in common to stand for each other: shape and type of tensors, the type of others."""
     return (value.shape, value.dtype) if isinstance(value, Tensor) else type(value)
+
+
+def largest(values: Iterable[Any]) -> float:
+    """Return the largest finite magnitude in the tensors of floating point; 0 without any."""
+    found = (t.detach() for t in values if isinstance(t, Tensor) and t.is_floating_point() and t.numel())
+    return max((float(torch.where(t.isfinite(), t, 0).abs().max()) for t in found), default=0.0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, few, like
-from .rare_rows import MOST_RARE, RARE, SAMPLED
+from .rare_rows import MOST_RARE, RARE, SAMPLED, unsampled
 
 BLOCK = 2  # the most changes along a row of booleans that are one block
 MOSTLY = 0.9  # the share of a row's integers that become one number
@@ -170,14 +170,16 @@ def narrowed(values: Sequence[object], generator: torch.Generator) -> list[objec
 
 def in_order(values: Sequence[object], generator: torch.Generator, both: bool = True) -> list[object]:
     """Sort integers along their longest axis, which keeps each in the range of its column. Tensors of two values, such as
-    booleans, are sorted along the last axis and, with `both`, along the one before as well."""
+    booleans, are sorted along the last axis and, with `both`, along the one before as well. All rise or all fall. What is in
+    order already, as places where groups begin, stays."""
     out = list(values)
+    falling = bool(torch.randint(0, 2, (), generator=generator, device=generator.device))
     for i, t, whole in _apart(values):
-        if same_sums(whole):
-            continue
         two = bool(((whole == whole.min()) | (whole == whole.max())).all())
-        falling = bool(torch.randint(0, 2, (), generator=generator, device=t.device))
-        new = whole.sort(-1 if two else _longest(t), descending=falling).values
+        axis = -1 if two else _longest(t)
+        if same_sums(whole) or bool(_are_in_order(whole.movedim(axis, -1)).all()):
+            continue
+        new = whole.sort(axis, descending=falling).values
         if two and both and t.dim() > 1:
             new = new.sort(-2, descending=falling).values
         if not torch.equal(new, whole):
@@ -205,14 +207,15 @@ def uneven(values: Sequence[object], generator: torch.Generator) -> list[object]
 
 def rare_rows(values: Sequence[object], generator: torch.Generator) -> list[object]:
     """Put one or two rows of integers and booleans, along the last axis, into another order. A look at some rows would not
-    take these: the first, the last and those at multiples of 8 stay. Rows in order stay, and so does what belongs together."""
+    take these: the last and those at every eighth place (`unsampled`) stay. Rows in order stay, and so does what belongs
+    together."""
     out = list(values)
     for i, t, whole in _apart(values):
         rows = whole.reshape(-1, t.shape[-1])
         if t.dim() < 2 or t.shape[-1] < LEAST or len(rows) < SAMPLED + 2 or bool(_are_in_order(rows).any()):
             continue
         places = torch.randperm(len(rows) - 1, generator=generator, device=t.device)
-        places = places[places % SAMPLED != 0][: max(1, min(len(rows) // RARE, MOST_RARE))]
+        places = places[unsampled(places, generator)][: max(1, min(len(rows) // RARE, MOST_RARE))]
         new = rows.clone()
         for place in places.tolist():
             order = torch.randperm(t.shape[-1], generator=generator, device=t.device)

@@ -17,6 +17,7 @@ MOST_DISTINCT = 1 << 22  # how many distinct multiples of 2^-22 there are from 1
 LEAST_STRIDES = 12
 HUGE = 1e36  # fp32 holds it, and so does bfloat16
 SMALL_MATRIX = 32  # rows
+PADDED = 16  # of so many rows, one is padded with zeros at its beginning and one at its end
 QUIET = 1 / 64  # the share of entries that stay as they are where the others become small
 
 
@@ -131,11 +132,18 @@ def _huge_rows(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _sparse(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Set a third of the entries to zero; of small square matrices, which might become singular, half of the diagonal."""
+    """Set a third of the entries to zero, and a quarter of some rows, at their beginning or end, the same rows of all inputs; of
+    small square matrices, which might become singular, half of the diagonal."""
     drawn = torch.rand(t.shape, generator=generator, device=t.device)
     if t.dim() > 2 and 1 < t.shape[-1] == t.shape[-2] <= SMALL_MATRIX:
         return torch.where(torch.eye(t.shape[-1], dtype=torch.bool, device=t.device) & (drawn < 0.5), 0, t)
-    return torch.where(drawn < 1 / 3, 0, t)
+    zero = drawn < 1 / 3
+    if t.dim() > 1 and t.shape[-1] >= 4 and t.shape[-2] >= PADDED:
+        row = torch.arange(t[..., 0].numel(), device=t.device).view(t.shape[:-1]).unsqueeze(-1) % PADDED
+        place, some = torch.arange(t.shape[-1], device=t.device), generator.initial_seed() % PADDED
+        zero = torch.where(row == some, place < t.shape[-1] // 4, zero)
+        zero = torch.where(row == (some + 1) % PADDED, place >= t.shape[-1] - t.shape[-1] // 4, zero)
+    return torch.where(zero, 0, t)
 
 
 def _steady(t: Tensor, generator: torch.Generator) -> Tensor:

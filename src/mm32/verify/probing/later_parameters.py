@@ -43,12 +43,12 @@ def left_out(comparison: Comparison) -> list[str]:
         comparison.candidate.ask("build", again, seed=seed, again=True)
         comparison.forward(seed)
         got = comparison.output(seed)
-        away, off = _apart(comparison.right, before), _apart(got, comparison.right)
+        away, off = apart(comparison.right, before), apart(got, comparison.right)
         if not off > FOLLOWS * away > 0:
             return []
         comparison.build_candidate(again)
         comparison.give(comparison.inputs)
-        return [SAYS] if _apart(comparison.output(seed), comparison.right) < ANEW * off else []
+        return [SAYS] if apart(comparison.output(seed), comparison.right) < ANEW * off else []
     except Failure as failure:
         if failure.kind != "raised":
             raise
@@ -67,7 +67,7 @@ def _changed(comparison: Comparison, seed: int) -> bool:
     return False
 
 
-def _apart(some: Any, others: Any) -> float:
+def apart(some: Any, others: Any) -> float:
     """Return the distance between the numbers of two outputs; 0 where these are not of one kind, or not all finite."""
     total = 0.0
     for (_, a), (_, b) in zip(leaves(some), leaves(others), strict=False):

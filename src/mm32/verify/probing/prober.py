@@ -20,11 +20,19 @@ if TYPE_CHECKING:
 
 ODD_RAISED = "NaN and Inf, on which it raises"
 INDEFINITE_RAISED = "matrices that are not positive definite, on which it raises"
+SINGULAR_RAISED = "matrices of probes that it cannot factor, on which it raises"
+LINALG_ERRORS = ("LinAlgError", "_LinAlgError")
+MOST_SINGULAR = 6  # the most probes that a candidate may raise on so
 RAISES = "the candidate raises on it"
 LATE = "left out for time"
 UNSET = "the candidate's parameters cannot be set"
 NO_MEMORY = "the card has no memory left to judge it"
 MOST_UNJUDGED = 2  # the most probes that may be left out for lack of memory
+
+
+def cannot_factor(failure: Failure) -> bool:
+    """Return whether a worker raised because it could not factor a matrix, or solve with it."""
+    return failure.kind == "raised" and str(failure.details.get("type")) in LINALG_ERRORS
 
 
 class Prober:
@@ -43,6 +51,7 @@ class Prober:
         self.truth = comparison.truth
         self.passed = PassedProbes()
         self.bits: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
+        self.singular = 0  # probes whose matrices the candidate could not factor
         self.waited = 0.0  # seconds of waiting for other verifications
         self.begun = 0.0  # when the last probe began
 
@@ -74,6 +83,10 @@ class Prober:
         try:
             return self.comparison.output(seed), ""
         except Failure as failure:
+            # A probe's matrices may be indefinite, or nearly singular, where the script's own are not.
+            if not raised and self.comparison.factors and cannot_factor(failure):
+                self.singular += 1
+                raised = SINGULAR_RAISED if self.singular <= MOST_SINGULAR else ""
             if not raised or failure.kind != "raised":
                 raise
             if raised not in self.report.left_out:

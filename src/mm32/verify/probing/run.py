@@ -19,7 +19,7 @@ from ..inputs.contents import WIDEST
 from ..inputs.isolating import ISOLATING
 from ..judging.judge import Judgement
 from ..verdict import OWN_BITS
-from . import calls_in_a_row, first_calls, later_parameters, rare_draws, strides
+from . import calls_in_a_row, eval_mode, first_calls, later_parameters, rare_draws, strides
 from .passed import PassedProbe
 from .prober import LATE, NO_MEMORY, UNSET, Prober
 from .product import ProductProbes
@@ -81,6 +81,7 @@ class Probing:
         if worst.same and not self.prober.late(begin):
             with suppress(torch.OutOfMemoryError):
                 self.report.left_out += later_parameters.left_out(self.comparison)
+                self.report.left_out += eval_mode.left_out(self.comparison)
         return worst
 
     def _not_run(self, applied: list[dict[str, Any]]) -> list[str]:

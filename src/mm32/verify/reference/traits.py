@@ -54,6 +54,12 @@ FACTORS = (
     "svd",
     "qr",
 )
+# Factorisations that have an answer for matrices without full rank, but no certain one; and variations that make such matrices.
+LEAST_SQUARES = ("linalg_lstsq", "linalg_pinv", "pinverse")
+ORTHOGONAL = (*LEAST_SQUARES, "linalg_qr", "qr", "geqrf")
+WITHOUT_FULL_RANK = {"impulses", "zero input", "zero rows", "constant", "steady", "opposed", "clustered"} | {
+    "rare small rows", "rare equal rows", "alike inputs", "rare rows of parameters"
+}  # fmt: skip
 LONG_PRODUCTS = {"prod", "cumprod"}
 BITS = {"__lshift", "__rshift", "__ilshift", "__irshift", "__and", "__or", "__xor"} | {
     f"bitwise_{name}" for name in ("and", "or", "xor", "not", "left_shift", "right_shift")
@@ -92,6 +98,10 @@ class Traits:
             return ""
         if variation is not None and variation.spreads and any(of in op for op in operators for of in PLACES):
             return "a NaN is no place: the reference looks something up by numbers of floating point"
+        if variation is not None and variation.odd and any(op.startswith(LEAST_SQUARES) for op in operators):
+            return "a least squares solver's answer to NaN and Inf is the library's choice"
+        if name in WITHOUT_FULL_RANK and any(op.startswith(ORTHOGONAL) for op in operators):
+            return "it would leave matrices without full rank, of which the solution is the library's choice"
         if name == "huge rows" and not operators <= EXACT | VIEWS:
             return ""
         if name in ("near one", "near zero") and not operators & LONG_PRODUCTS:
@@ -133,10 +143,12 @@ class Traits:
         return {base_name(name) for name in names if any(word in name for word in LOOKUPS)}
 
     def edges(self, inputs: list[Any]) -> Tensor:
-        """Return numbers that entries may be compared with: those of operators, small buffers, and input vectors in order."""
+        """Return numbers that entries may be compared with: those of operators, of small buffers and parameters, such as a tree's
+        thresholds, and of input vectors in order."""
         runner = self.runner
         assert runner.model is not None
-        own = [t for t in runner.model.buffers() if t.is_floating_point() and t.numel() <= MOST_EDGES]
+        kept = (*runner.model.buffers(), *runner.model.parameters())
+        own = [t for t in kept if t.is_floating_point() and t.numel() <= MOST_EDGES]
         own += [
             t for t in inputs if isinstance(t, Tensor) and t.is_floating_point() and t.dim() == 1 and has_structure(t)
         ]

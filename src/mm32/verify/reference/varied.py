@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .runner import ReferenceRunner
 
 NEAR_AN_END = 1 / 16
+EXPLODED = 1e9
 KEPT_BESIDE = 64 << 20  # the most bytes of inputs that are kept as they were beside the varied ones
 # How a variation changes the model's floating-point parameters and buffers, by its name.
 CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None]] = {
@@ -98,6 +99,8 @@ class Varied:
         watch = Watch(name == "an Inf" and bool(request.get("integers")), ties)
         with watch if odd or ties else contextlib.nullcontext():
             why_not = self._fails(seed, odd, infinite)
+        if not why_not and data and not odd and not infinite and not (variation is not None and variation.larger):
+            why_not = self._explodes(own, request.get("largest") or 0.0)
         if not why_not and name == "impossible" and self._has_nan(seed):
             return {"why_not": "the reference makes NaN of it"}
         if not why_not and watch.cast:
@@ -110,7 +113,7 @@ class Varied:
             return {"why_not": why_not}
         made: Answer = {"inputs": runner.inputs, "state": dict(runner.model.state_dict()), "plain": turned}
         runner.usual = (own, spec) if odd else ([], None)
-        return {"value": made, "unvaried": unvaried, "tied": watch.tied}
+        return {"value": made, "unvaried": unvaried, "tied": watch.tied, "factors": self.traits.takes_apart()}
 
     def _filled(
         self,
@@ -261,6 +264,16 @@ class Varied:
 
         some = [i for i in changed if not fails([i])]
         return bool(some) and len(some) < len(changed) and not fails(some)
+
+    def _explodes(self, own: list[Any], usual: float) -> str:
+        """Say if the reference's answer for its present inputs, which `_fails` has kept, is far larger than its `usual` one,
+        though the inputs are not: rounding, and the order of sums, then decide what it is. `own`: the usual inputs."""
+        assert self.runner.ready is not None
+        if not (usual > 0 and own):
+            return ""
+        before, now = (max(1.0, contents.largest(own)), contents.largest(pytree.tree_leaves(self.runner.inputs)))
+        answer = contents.largest([t for _, t in wire.leaves(self.runner.ready[1].get("value"))])
+        return catalogue.EXPLODES if answer > EXPLODED * max(1.0, usual) * max(1.0, now / before) ** 2 else ""
 
     def _has_nan(self, seed: int) -> bool:
         """Return whether the reference's answer for its present inputs, which `_fails` has kept, has a NaN."""

@@ -1,0 +1,46 @@
+"""Whether a candidate knows that the model is evaluated: that `eval()` makes dropout and batch norm another function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..judging.judge import same_bits
+from ..processes.channel import Failure
+from .later_parameters import apart
+
+if TYPE_CHECKING:
+    from ..compare import Comparison
+
+SAYS = "eval(), in which it answers otherwise than the reference"
+# How far the candidate's answer may be from the reference's, as a share of the distance between the reference's answers in
+# training and in evaluation: rounding is far below that, and what ignores eval() is at 1.
+FOLLOWS = 0.25
+
+
+def left_out(comparison: Comparison) -> list[str]:
+    """Return what the verdict's line says about this: nothing where eval() changes nothing, or where the candidate follows it.
+    Most kernels are written for the calls that a script makes, in training, and are not refused for that."""
+    if comparison.session.kernel is not None:
+        return []
+    seed = comparison.session.seed
+    comparison.inputs = comparison.own_inputs(seed)
+    comparison.forward(seed)
+    before = comparison.right
+    sides = (comparison.reference, comparison.candidate)
+    try:
+        comparison.reference.ask("evaluate", on=True)
+        comparison.forward(seed)
+        if same_bits(before, comparison.right):
+            return []
+        away = apart(comparison.right, before)
+        comparison.give(comparison.inputs)
+        comparison.candidate.ask("evaluate", on=True)
+        off = apart(comparison.output(seed), comparison.right)
+        return [SAYS] if off > FOLLOWS * away > 0 else []
+    except Failure as failure:
+        if failure.kind != "raised":
+            raise
+        return [SAYS] if failure.role == "candidate" else []
+    finally:
+        for side in sides:
+            side.ask("evaluate", on=False)
