@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..exchange.named import like
 from ..exchange.wire import leaves
 from . import pieces
 from .bounds import FLIPS_FACTOR, ROUNDOFF, U32, Truth
@@ -35,7 +36,7 @@ def substitute(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(tree, dict):
         return {key: substitute(item, change) for key, item in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return type(tree)(substitute(item, change) for item in tree)
+        return like(tree, [substitute(item, change) for item in tree])
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, float):

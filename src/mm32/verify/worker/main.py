@@ -103,7 +103,9 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
                 gc.collect()  # a runner and its parts are a cycle
                 handover.free(runner.device)
             else:
-                request["value"] = wire.unpack(request.get("value"), _given(request, tensors, runner.device))
+                request["value"] = wire.unpack(
+                    request.get("value"), _given(request, tensors, runner.device), runner.named_tuple
+                )
                 del tensors
                 with torch.no_grad():
                     answer = operations[request["op"]](request)

@@ -21,7 +21,7 @@ from torch.jit._script import OrderedDictWrapper, OrderedModuleDict
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
-from ..exchange import handover, memory, wire
+from ..exchange import handover, memory, named, wire
 from . import caches, plain, script
 from .kept_draws import KeptDraws
 from .slots import PLAIN, Slots, random_states
@@ -115,6 +115,10 @@ class ScriptRunner:
             "pack_caches": self.pack_caches,
             "unpack_caches": self.unpack_caches,
         }
+
+    def named_tuple(self, kind: named.Kind) -> Any:
+        """Return the class in which the script gets named tuples of this kind."""
+        return named.class_in(self.script.module if self.script is not None else None, kind)
 
     def leave(self) -> None:
         """Give back the memory of its slots: another runner follows in this process."""
