@@ -156,9 +156,8 @@ class Session:
         self.short |= self.card is not None and failure.kind == "memory" and bool(details.get("on_card"))
         if failure.kind == "killed" and self.candidate_ran:  # a trusted process, while the candidate's was there
             return Stop(Verdict.CRASHED, f"{self.guard.killed(failure, self.candidate.isolation)}, while {self.stage}")
-        if failure.role != "candidate" and details.get("type") == "Unsupported":  # from wire.py, with the reason
-            said = f"the reference's inputs or outputs cannot be handed over or compared: {failure.message}"
-            return Stop(Verdict.NO_VERDICT, said)
+        if failure.role != "candidate" and details.get("type") == "Unsupported":  # worker/unsupported.py says why
+            return Stop(Verdict.NO_VERDICT, f"the reference's {failure.message}")
         if failure.role != "candidate":
             return Stop(
                 Verdict.REFERENCE_FAILED, f"the reference failed while {self.stage}: {failure.message}", details

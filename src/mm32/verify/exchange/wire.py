@@ -65,19 +65,25 @@ class Closed(Exception):
 
 
 class Unsupported(TypeError):
-    """A value of a type that frames cannot carry."""
+    """A value of a type that frames cannot carry: `value`, at `path` in what was packed."""
+
+    def __init__(self, what: str, value: Any = None, path: str = ""):
+        super().__init__(what)
+        self.value, self.path = value, path
 
 
 # ---------------------------------------------------------------------------------------------------------- values
 
 
-def pack(value: Any, tensors: list[Tensor], depth: int = 0) -> dict[str, Any]:
-    """Return `value` as a JSON node, and append its tensors to `tensors`. Raises Unsupported for a type that cannot be sent."""
+def pack(value: Any, tensors: list[Tensor], depth: int = 0, path: str = "") -> dict[str, Any]:
+    """Return `value` as a JSON node, and append its tensors to `tensors`. Raises Unsupported for a type that cannot be sent.
+
+    `path`: the expression that selects it in the whole."""
     if depth > MAX_DEPTH:
-        raise Unsupported(f"nested more than {MAX_DEPTH} deep")
+        raise Unsupported(f"nested more than {MAX_DEPTH} deep", path=path)
     if isinstance(value, Tensor):
-        if value.layout != torch.strided or value.dtype not in DTYPE_NAMES:
-            raise Unsupported(f"a tensor of layout {value.layout} and dtype {value.dtype}")
+        if value.is_nested or value.layout != torch.strided or value.dtype not in DTYPE_NAMES:
+            raise Unsupported(f"a tensor of layout {value.layout} and dtype {value.dtype}", value, path)
         tensors.append(value)
         return {"tensor": len(tensors) - 1}
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -88,22 +94,22 @@ def pack(value: Any, tensors: list[Tensor], depth: int = 0) -> dict[str, Any]:
     if isinstance(value, (torch.dtype, torch.Size)):
         if isinstance(value, torch.Size):
             return {"tuple": [{"value": int(n)} for n in value]}
-        return {"dtype": DTYPE_NAMES[value]} if value in DTYPE_NAMES else _unsupported(value)
+        return {"dtype": DTYPE_NAMES[value]} if value in DTYPE_NAMES else _unsupported(value, path)
     if isinstance(value, dict):
         if not all(isinstance(key, (str, int)) for key in value):
-            raise Unsupported("a dict with keys that are neither str nor int")
-        return {"dict": [[key, pack(item, tensors, depth + 1)] for key, item in value.items()]}
+            raise Unsupported("a dict with keys that are neither str nor int", path=path)
+        return {"dict": [[key, pack(item, tensors, depth + 1, f"{path}[{key!r}]")] for key, item in value.items()]}
     if isinstance(value, (tuple, list)):
-        items = [pack(item, tensors, depth + 1) for item in value]
+        items = [pack(item, tensors, depth + 1, f"{path}[{i}]") for i, item in enumerate(value)]
         kind = named.kind_of(value) if isinstance(value, tuple) else None
         if kind is not None:
             return {"named": [kind[0], list(kind[1]), items]}
         return {"tuple" if isinstance(value, tuple) else "list": items}
-    return _unsupported(value)
+    return _unsupported(value, path)
 
 
-def _unsupported(value: Any) -> Any:
-    raise Unsupported(f"a value of type {type(value).__module__}.{type(value).__qualname__}")
+def _unsupported(value: Any, path: str) -> Any:
+    raise Unsupported(f"a value of type {type(value).__module__}.{type(value).__qualname__}", value, path)
 
 
 def unpack(node: Any, tensors: Sequence[Tensor], classes: named.Classes = named.plain_class) -> Any:

@@ -275,12 +275,12 @@ class ScriptRunner:
     def copy(self, output: Any) -> Any:
         """Return a copy of the output, made on the current stream right after the call."""
         for path, leaf in wire.leaves(output):
+            if isinstance(leaf, Tensor) and leaf.is_nested:
+                raise wire.Unsupported("a nested tensor", leaf, path.removeprefix("output"))
             if isinstance(leaf, Tensor) and type(leaf) not in (Tensor, nn.Parameter):
                 raise TypeError(
                     f"{path} is a {type(leaf).__name__}: a plain torch.Tensor is needed, computed when it returns"
                 )
-            if isinstance(leaf, Tensor) and leaf.is_nested:
-                raise TypeError(f"{path} is a nested tensor: a plain torch.Tensor is needed")
         return pytree.tree_map_only(Tensor, lambda t: _clone(t.detach()), output)
 
     def synchronize(self) -> None:
