@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from mm32.verify import Verdict, verify
 from mm32.verify.processes.channel import Failure
+from mm32.verify.reference import ReferenceRunner
 from support.verify import in_process
 
 HEAD = "import torch\nfrom torch import nn\nfrom typing import NamedTuple\nfrom collections import namedtuple\n\n\n"
@@ -82,6 +84,33 @@ def get_inputs():
     return [nn.utils.rnn.pack_sequence([torch.randn(n, 4) for n in (5, 3, 2)])]
 """
     assert in_process.compare(*written(tmp_path, reference))[:2] == ("SAME", "")
+
+
+YIELDED = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        return x * y
+
+def get_inputs():
+    for shape in {}:
+        yield torch.rand(shape)
+"""
+
+
+def test_inputs_may_be_yielded(tmp_path: Path) -> None:
+    """They are drawn after the trial's seed, like a list's."""
+    paths = written(tmp_path, YIELDED.format("[(4, 8), (4, 1)]"))
+    assert in_process.compare(*paths)[:2] == ("SAME", "")
+    runner = ReferenceRunner()
+    runner.load({"path": str(paths[0]), "class_name": "Model"})
+    first, again, other = (runner.script_inputs(seed) for seed in (3, 3, 4))
+    assert torch.equal(first[0], again[0])
+    assert not torch.equal(first[0], other[0])
+
+
+def test_inputs_that_are_yielded_for_ever_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match=r"get_inputs\(\) returned a generator, not a list.*more than 1000"):
+        in_process.compare(*written(tmp_path, YIELDED.format("iter(int, 1)")))
 
 
 # ---------------------------------------------------------------------------------------------------------- what cannot be
