@@ -171,7 +171,7 @@ CASES = {
     ),
     "a set for the constructor": ({"init": "dict(a={1})"}, r"get_init_inputs\(\)\['a'\] is a set.*: constructors' arguments are"),
     "a sparse buffer": ({"state": f"self.register_buffer('b', {SPARSE})"}, r"state_dict\(\)\['b'\] is a sparse tensor"),
-    "odd keys": ({"output": "{(1, 2): inputs[0]}"}, r"output is a dict with keys that are neither str nor int"),
+    "odd keys": ({"output": "{(1, 2): inputs[0]}"}, r"output: a dict with keys that are neither str nor int"),
 }  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def describe_error(error: BaseException, runner: ScriptRunner, op: str = "") -> 
 def _packed(value: Any, outgoing: list[Tensor]) -> dict[str, Any]:
     """Return wire.pack of `value`. Raises wire.Unsupported for more tensors and numbers than the tool takes."""
     if (count := len(wire.leaves(value))) > MAX_LEAVES:
-        raise wire.Unsupported(f"a tree of {count} tensors and numbers, of which at most {MAX_LEAVES} can be judged")
+        raise wire.Unsupported(f"{count} tensors and numbers in one output, where at most {MAX_LEAVES} can be judged")
     return wire.pack(value, outgoing)
 
 

@@ -49,6 +49,8 @@ INSTEAD: dict[str, dict[str, str]] = {
 def explain(error: wire.Unsupported, op: str, names: list[str] | None = None) -> str:
     """Return one sentence on a value that the answer to the request `op` cannot hold. `names`: the inputs', if they have any."""
     place, where = _where(error.path, op, names)
+    if error.value is None:  # too many values, too deep, or odd keys
+        return f"{where}: {error}"
     kind, what = _what(error)
     instead = INSTEAD[kind].get(place) or INSTEAD[kind].get("*") or INSTEAD["other"].get(place) or INSTEAD["other"]["*"]
     return f"{where} is {what}, which cannot be handed over and compared: {instead}"
@@ -71,8 +73,6 @@ def _where(path: str, op: str, names: list[str] | None) -> tuple[str, str]:
 def _what(error: wire.Unsupported) -> tuple[str, str]:
     """Return the kind of a value, a key of INSTEAD, and what it is in words."""
     value: Any = error.value
-    if value is None:  # no single value is at fault
-        return "other", str(error)
     of = type(value)
     name = (
         of.__qualname__
