@@ -20,6 +20,7 @@ from .judging import diagnosis, picture, selftest, state
 from .judging.bounds import Truth
 from .judging.judge import DECIDED_BY_ROUNDING, Judgement, as_tensors, judge
 from .judging.likeness import Likeness
+from .judging.selftest import STALE
 from .probing import PassedProbe, Probing
 from .stop import Stop
 from .text import shortened
@@ -100,12 +101,7 @@ class Comparison:
             raise Stop(Verdict.DIFFERENT, judgement.reason)
         uncaught = [check["name"] for check in self.report.self_test if not check["caught"]]
         if uncaught:
-            constant = {"a constant", "the previous inputs' output"} <= set(uncaught)
-            why = "the reference gives the same answer for all inputs that were tried: " if constant else ""
-            raise Stop(
-                Verdict.NO_VERDICT,
-                f"{why}the check could not have failed: the judge would have passed {', '.join(uncaught)}",
-            )
+            raise Stop(Verdict.NO_VERDICT, _could_not_fail(uncaught))
 
     @property
     def output_bytes(self) -> int:
@@ -402,3 +398,14 @@ class Comparison:
         checks = selftest.run(self.cases, stale, self.made)
         self.report.self_test = [{"name": c.name, "caught": c.caught, "how": c.how} for c in checks]
         self.made, self.cases = [], []
+
+
+def _could_not_fail(uncaught: list[str]) -> str:
+    """Return why nothing can be said of any candidate. `uncaught`: names of the self-test's checks that the judge has passed."""
+    passed = f"the judge would have passed {', '.join(uncaught)}"
+    if STALE not in uncaught:
+        return f"the check could not have failed: {passed}"
+    return (
+        "the reference gives the same output for all inputs that were tried, so nothing shows whether the candidate looks at "
+        f"them: give it an input that matters ({passed})"
+    )

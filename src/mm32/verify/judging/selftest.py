@@ -97,6 +97,7 @@ def _constant(t: Tensor) -> Tensor:
     return torch.full_like(t, math.fsum(total for total, _ in sums) / count if count else 1.0)
 
 
+STALE = "the previous inputs' output"  # the name of a check: it is passed where all inputs have the same output
 # By type, of the tensor or of what the model computes in: the part by which one entry is off, and how many bits are left.
 OFF = {torch.float64: 0.01, torch.float32: 0.01, torch.float16: 0.1, torch.bfloat16: 0.25}
 BITS = {torch.float64: 20, torch.float32: 8, torch.float16: 6, torch.bfloat16: 4}
@@ -151,7 +152,7 @@ def run(
     names: list[tuple[str, Callable[[Any], Any]]] = [
         ("zeros", lambda right: substitute(right, torch.zeros_like)),
         ("a constant", lambda right: substitute(first, _constant)),
-        ("the previous inputs' output", lambda right: first if stale is None else stale),
+        (STALE, lambda right: first if stale is None else stale),
         (
             "one entry off by 1 %" if not flips else f"{FLIPS_FACTOR * flips + 1} entries changed",
             lambda right: first_tensor(right, lambda t: _one_wrong(t, FLIPS_FACTOR * flips + 1, working, loose(right))),
