@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from .processes.process import WorkerProcess
     from .session import Session
 
+# What is said where a reference decomposes a matrix: a float64 run, and a candidate, may turn any vector round.
+SIGNS = (
+    "The reference decomposes a matrix (eigenvectors, singular vectors or QR): the signs of its vectors are the library's "
+    "choice, so return what does not depend on them"
+)
 KEPT_BYTES = 256 << 20  # the most bytes of outputs and truths that are kept for the self-test
 # For a slow model: how many probes' data timed windows hold if a trial with its judging takes at most so many seconds.
 FEW_PASSED = (10.0, 2), (30.0, 1)
@@ -98,7 +103,7 @@ class Comparison:
             )
         self.self_test()
         if not judgement.same:
-            raise Stop(Verdict.DIFFERENT, judgement.reason)
+            raise Stop(Verdict.DIFFERENT, judgement.reason + ("" if "NaN" in judgement.reason else self._on_signs()))
         uncaught = [check["name"] for check in self.report.self_test if not check["caught"]]
         if uncaught:
             raise Stop(Verdict.NO_VERDICT, _could_not_fail(uncaught))
@@ -282,8 +287,12 @@ class Comparison:
             return ""
         return (
             f"the reference's own result is further from its float64 run than rounding explains ({own.reason}): it computes "
-            "in a lower precision inside, such as TF32, or what it computes depends on how it is rounded"
+            f"in a lower precision inside, such as TF32, or what it computes depends on how it is rounded{self._on_signs()}"
         )
+
+    def _on_signs(self) -> str:
+        """Return what to add to a reason if the reference computes vectors whose signs are not determined; else nothing."""
+        return f". {SIGNS}" if self.truth.vectors else ""
 
     def keep(self, truths: list[Truth], trial: bool = True) -> None:
         """Keep the reference's output and its truths for the self-test. If they are large, a trial's replace older ones, and
