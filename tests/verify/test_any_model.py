@@ -299,6 +299,20 @@ def test_every_kind_of_output_gets_a_verdict(name: str, verdict: Callable[..., t
     assert got == right, reason
 
 
+def test_a_reference_whose_answer_is_always_the_same_is_told_so(
+    verdict: Callable[..., tuple[str, str, object]],
+) -> None:
+    """Without inputs, and with an input of which only the shape matters."""
+    weights = script("return self.w @ self.w", "[]", init="self.w = nn.Parameter(torch.rand(8, 8))")
+    for reference in (script("return torch.arange(x.shape[1]).sin() + 1"), weights.replace("(self, x)", "(self)")):
+        got, reason, _ = verdict(reference)
+        assert got == "NO_VERDICT"
+        assert reason.startswith(
+            "the reference gives the same output for all inputs that were tried, so nothing shows whether"
+        )
+        assert "give it an input that matters (the judge would have passed the previous inputs' output" in reason
+
+
 @pytest.mark.parametrize(
     ("inputs", "forward"),
     [

@@ -62,6 +62,15 @@ def test_a_page_with_the_verdict_last_and_progress_on_stderr(scripts: tuple[Path
     assert (tmp_path / "report.html").read_text() == html.page(record, *sources)
 
 
+def test_quiet_shows_one_line_and_no_progress(write: Write) -> None:
+    wrong = write("c.py", forward("return torch.zeros(64, 96)"))
+    done = mm32("verify", write("r.py", REFERENCE), wrong, "--trials", "1", "--quiet")
+    assert done.returncode == 5
+    assert done.stderr == ""
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("DIFFERENT: output: ")
+
+
 def test_json_on_standard_output_stands_alone(write: Write) -> None:
     done = mm32("verify", write("r.py", REFERENCE), write("c.py", forward("return torch.zeros(64, 96)")), "--json", "-")
     record = json.loads(done.stdout)

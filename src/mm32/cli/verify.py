@@ -98,7 +98,7 @@ def verify(
             min=0.25, metavar="GIB", help="Limit of the candidate's host memory. Default: 16, or 3/4 of this machine's."
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show only the line of the verdict.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show only the line of the verdict, and no progress.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show every check, including those that passed.")] = False,
     baseline: Annotated[
         list[str] | None,
@@ -312,7 +312,7 @@ class _Asked:
         # As they are before anything runs: a candidate may be able to write over its own file.
         scripts = (self.candidate, self.reference) if self.html else ()
         sources = [None if path is None else reports.read(path) for path in scripts]
-        with _Progress() as progress:
+        with _Progress(self.quiet) as progress:
             report = entry.verify(
                 self.reference,
                 self.candidate,
@@ -391,13 +391,16 @@ def _write(path: Path, text: str) -> None:
 
 
 class _Progress:
-    """Progress on standard error: one line that changes on a terminal, otherwise a line for each stage."""
+    """Progress on standard error: one line that changes on a terminal, otherwise a line for each stage; nothing if `quiet`."""
+
+    def __init__(self, quiet: bool = False):
+        self.quiet = quiet
 
     def __enter__(self) -> Callable[[str], None]:
         from mm32.verify import console
 
         self.console = console.Console(stderr=True)
-        self.status = self.console.status("starting") if self.console.is_terminal else None
+        self.status = self.console.status("starting") if self.console.is_terminal and not self.quiet else None
         self.last = ""
         if self.status:
             self.status.start()
@@ -406,7 +409,7 @@ class _Progress:
     def show(self, text: str) -> None:
         if self.status:
             self.status.update(rich.markup.escape(text))
-        elif text and text.split(" (")[0] != self.last and not text.startswith("timing, "):
+        elif text and not self.quiet and text.split(" (")[0] != self.last and not text.startswith("timing, "):
             self.last = text.split(" (")[0]
             self.console.print(f"mm32: {self.last}", markup=False, highlight=False, soft_wrap=True)
 

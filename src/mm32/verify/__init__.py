@@ -14,7 +14,7 @@ own, the reference's (reference/) and the candidate's (worker/). The candidate's
     exchange/              how values pass between the tool and a worker
     worker/, reference/    the programs that run beside a candidate, and beside the reference
     batch/                 many candidates, on many cards and machines
-    verdict, report, page, html/, text, machine   the outcome, for a machine and for a person
+    verdict, report, page, html/, text, machine, hints   the outcome, for a machine and for a person
 
 The names below are imported when they are first used: a worker must not load the trusted side, and `import mm32` must stay fast.
 """

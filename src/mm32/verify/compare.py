@@ -20,6 +20,7 @@ from .judging import diagnosis, picture, selftest, state
 from .judging.bounds import Truth
 from .judging.judge import DECIDED_BY_ROUNDING, Judgement, as_tensors, judge
 from .judging.likeness import Likeness
+from .judging.selftest import STALE
 from .probing import PassedProbe, Probing
 from .stop import Stop
 from .text import shortened
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
     from .processes.process import WorkerProcess
     from .session import Session
 
+# What is said where a reference decomposes a matrix: a float64 run, and a candidate, may turn any vector round.
+SIGNS = (
+    "The reference decomposes a matrix (eigenvectors, singular vectors or QR): the signs of its vectors are the library's "
+    "choice, so return what does not depend on them"
+)
 KEPT_BYTES = 256 << 20  # the most bytes of outputs and truths that are kept for the self-test
 # For a slow model: how many probes' data timed windows hold if a trial with its judging takes at most so many seconds.
 FEW_PASSED = (10.0, 2), (30.0, 1)
@@ -98,15 +104,10 @@ class Comparison:
             )
         self.self_test()
         if not judgement.same:
-            raise Stop(Verdict.DIFFERENT, judgement.reason)
+            raise Stop(Verdict.DIFFERENT, judgement.reason + ("" if "NaN" in judgement.reason else self._on_signs()))
         uncaught = [check["name"] for check in self.report.self_test if not check["caught"]]
         if uncaught:
-            constant = {"a constant", "the previous inputs' output"} <= set(uncaught)
-            why = "the reference gives the same answer for all inputs that were tried: " if constant else ""
-            raise Stop(
-                Verdict.NO_VERDICT,
-                f"{why}the check could not have failed: the judge would have passed {', '.join(uncaught)}",
-            )
+            raise Stop(Verdict.NO_VERDICT, _could_not_fail(uncaught))
 
     @property
     def output_bytes(self) -> int:
@@ -295,8 +296,12 @@ class Comparison:
             return ""
         return (
             f"the reference's own result is further from its float64 run than rounding explains ({own.reason}): it computes "
-            "in a lower precision inside, such as TF32, or what it computes depends on how it is rounded"
+            f"in a lower precision inside, such as TF32, or what it computes depends on how it is rounded{self._on_signs()}"
         )
+
+    def _on_signs(self) -> str:
+        """Return what to add to a reason if the reference computes vectors whose signs are not determined; else nothing."""
+        return f". {SIGNS}" if self.truth.vectors else ""
 
     def keep(self, truths: list[Truth], trial: bool = True) -> None:
         """Keep the reference's output and its truths for the self-test. If they are large, a trial's replace older ones, and
@@ -411,3 +416,14 @@ class Comparison:
         checks = selftest.run(self.cases, stale, self.made)
         self.report.self_test = [{"name": c.name, "caught": c.caught, "how": c.how} for c in checks]
         self.made, self.cases = [], []
+
+
+def _could_not_fail(uncaught: list[str]) -> str:
+    """Return why nothing can be said of any candidate. `uncaught`: names of the self-test's checks that the judge has passed."""
+    passed = f"the judge would have passed {', '.join(uncaught)}"
+    if STALE not in uncaught:
+        return f"the check could not have failed: {passed}"
+    return (
+        "the reference gives the same output for all inputs that were tried, so nothing shows whether the candidate looks at "
+        f"them: give it an input that matters ({passed})"
+    )

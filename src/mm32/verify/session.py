@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .compare import Comparison
 from .exchange import handover
+from .hints import hint
 from .judging.truth import TruthSource
 from .machine import card
 from .processes.channel import Failure
@@ -156,18 +157,18 @@ class Session:
         self.short |= self.card is not None and failure.kind == "memory" and bool(details.get("on_card"))
         if failure.kind == "killed" and self.candidate_ran:  # a trusted process, while the candidate's was there
             return Stop(Verdict.CRASHED, f"{self.guard.killed(failure, self.candidate.isolation)}, while {self.stage}")
-        if failure.role != "candidate" and details.get("type") == "Unsupported":  # from wire.py, with the reason
-            said = f"the reference's inputs or outputs cannot be handed over or compared: {failure.message}"
-            return Stop(Verdict.NO_VERDICT, said)
+        if failure.role != "candidate" and details.get("type") == "Unsupported":  # worker/unsupported.py says why
+            return Stop(Verdict.NO_VERDICT, f"the reference's {failure.message}")
+        message = failure.message
+        if said := hint(details.get("type", ""), message, failure.role, self.paths["reference"].stem):
+            message, details = f"{message} ({said})", {**details, "hint": said}
         if failure.role != "candidate":
-            return Stop(
-                Verdict.REFERENCE_FAILED, f"the reference failed while {self.stage}: {failure.message}", details
-            )
+            return Stop(Verdict.REFERENCE_FAILED, f"the reference failed while {self.stage}: {message}", details)
         if failure.kind == "timeout":
             return Stop(Verdict.TIMED_OUT, f"the candidate was ended while {self.stage}: {failure.message}")
         if failure.kind == "raised" and details["type"] != "SystemExit" and (self.building or details["built"]):
-            return Stop(Verdict.NOT_BUILT, failure.message, details)
-        return Stop(Verdict.CRASHED, f"the candidate failed while {self.stage}: {failure.message}", details)
+            return Stop(Verdict.NOT_BUILT, message, details)
+        return Stop(Verdict.CRASHED, f"the candidate failed while {self.stage}: {message}", details)
 
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
         # The null worker has no script.

@@ -13,22 +13,26 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from mm32.verify.compare import Comparison
+from mm32.verify.exchange import named, wire
 from mm32.verify.judging.truth import TruthSource
-from mm32.verify.processes.channel import Failure, Reply, safe
+from mm32.verify.processes.channel import Failure, Reply, checked_error, safe
 from mm32.verify.processes.process import Limits
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.report import Report
 from mm32.verify.stop import Stop
+from mm32.verify.worker.main import describe_error
 from mm32.verify.worker.runner import ScriptRunner
 
 CORPUS = Path(__file__).parents[2] / "verify" / "corpus"
 
 
-def _copied(value: Any) -> Any:
-    return pytree.tree_map_only(Tensor, lambda t: t.detach().clone(memory_format=torch.preserve_format), value)
+def _handed_over(value: Any, classes: named.Classes) -> Any:
+    """Return a value as it arrives in another process, its named tuples in the classes that `classes` returns."""
+    tensors: list[Tensor] = []
+    node = wire.pack(value, tensors)
+    return wire.unpack(node, [t.detach().clone(memory_format=torch.preserve_format) for t in tensors], classes)
 
 
 def generators() -> tuple[Any, ...]:
@@ -55,13 +59,16 @@ class Worker:
         set_generators(self.generators)
         try:
             with torch.no_grad():
-                answer = dict(self.runner.operations()[op]({**fields, "value": _copied(value)}))
+                answer = dict(
+                    self.runner.operations()[op]({**fields, "value": _handed_over(value, self.runner.named_tuple)})
+                )
+                made = _handed_over(answer.pop("value", None), named.plain_class)
         except Exception as error:
-            raise Failure("raised", f"{type(error).__name__}: {error}", role=self.role) from error
+            details = checked_error(describe_error(error, self.runner, op))
+            raise Failure("raised", f"{type(error).__name__}: {error}", details, self.role) from error
         finally:
             self.generators = generators()
         assert not {"error", "nonce"} & set(answer), "names that the messages have for themselves"
-        made = _copied(answer.pop("value", None))
         return Reply(safe(answer), made, time.monotonic() - begin)
 
 

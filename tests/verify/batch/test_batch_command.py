@@ -37,6 +37,20 @@ def ended(process: subprocess.Popen[str], seconds: float = 200) -> tuple[str, st
         raise
 
 
+def test_a_quiet_run_shows_the_summary_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "candidates"
+    folder.mkdir()
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    for name in ("a.py", "b.py"):
+        (folder / name).write_text("def (")
+    process = start(tmp_path / "reference.py", folder, "--quiet")
+    page, progress = ended(process)
+    assert process.returncode == 6, (page, progress)
+    assert progress == ""
+    assert "COULD NOT BUILD" in page
+    assert "a.py" not in page
+
+
 def test_a_run_of_kernelbench(tmp_path: Path) -> None:
     """The command reads KernelBench's layout and writes its form of results; the worst candidate decides the exit code."""
     problems, made = tmp_path / "KernelBench" / "level1", tmp_path / "runs" / "mine"

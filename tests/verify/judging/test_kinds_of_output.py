@@ -107,3 +107,23 @@ def test_a_counter_that_forward_changes_is_named(verdict: Compare) -> None:
     )  # fmt: skip
     assert got == "SAME", reason
     assert "buffer 'n', which forward changes, from another state on" in report.left_out
+
+
+VECTORS = "u, s, v = torch.linalg.svd(x, full_matrices=False); return {} * s"
+VALUES = "return torch.linalg.svdvals(x) {}"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        (VECTORS.format("u"), VECTORS.format("-u"), True),
+        ("return torch.linalg.eigh(x.T @ x)[1]", "return x", True),
+        (VALUES.format(""), VALUES.format("* 1.01"), False),
+        ("return x * 2", "return x * 3", False),
+    ],
+)
+def test_a_reason_says_that_the_signs_of_vectors_are_not_determined(
+    verdict: Compare, right: str, wrong: str, said: bool
+) -> None:
+    _, reason, _ = verdict(right, wrong, "[torch.randn(40, 6)]")
+    assert ("the signs of its vectors are the library's choice" in reason) == said, reason

@@ -17,7 +17,7 @@ import mm32.verify
 PACKAGE = Path(mm32.verify.__file__).parent
 ASIDE = ("worker", "batch", "html")  # what runs beside a candidate (worker), and what stands on top of it all
 TRUSTED = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in ASIDE)
-EXCHANGE = {f"exchange.{name}" for name in ("wire", "memory", "handover")}
+EXCHANGE = {f"exchange.{name}" for name in ("wire", "named", "memory", "handover")}
 WORKER = sorted(path.stem for path in (PACKAGE / "worker").glob("*.py"))
 
 
@@ -52,8 +52,8 @@ def test_the_worker_imports_only_the_message_format_and_shared_memory(name: str)
 
 def test_what_both_sides_import_imports_nothing_else() -> None:
     folder = PACKAGE / "exchange"
-    assert imports(folder / "__init__.py") == imports(folder / "memory.py") == set()
-    assert imports(folder / "wire.py") == {"exchange.memory"}
+    assert imports(folder / "__init__.py") == imports(folder / "memory.py") == imports(folder / "named.py") == set()
+    assert imports(folder / "wire.py") == {"exchange.memory", "exchange.named"}
     assert imports(folder / "handover.py") == {"exchange.memory", "exchange.wire"}
 
 

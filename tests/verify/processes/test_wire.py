@@ -7,12 +7,15 @@ import mmap
 import os
 import socket
 import threading
-from typing import Any
+from collections import namedtuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from mm32.verify.exchange import memory
+from mm32.verify.exchange import memory, named
 from mm32.verify.exchange.wire import (
     MAGIC,
     PREFIX,
@@ -150,6 +153,88 @@ def test_deep_values_are_refused() -> None:
         node = {"list": [node]}
     with pytest.raises(ProtocolError):
         unpack(node, [])
+
+
+# ---------------------------------------------------------------------------------------------------------- named tuples
+
+
+class State(NamedTuple):
+    h: torch.Tensor
+    c: Any = None
+
+
+KIND = ("State", ("h", "c"))
+
+
+def test_a_named_tuple_keeps_the_names_of_its_fields() -> None:
+    """The tool gets a class of its own, the same one each time, and never one that a peer names."""
+    (got,), again = round_trip([State(torch.ones(2), [State(torch.zeros(1))])]), round_trip(State(torch.ones(2)))
+    assert (type(got).__name__, got._fields) == KIND
+    assert got.h.tolist() == [1, 1]
+    assert got.c[0].h.tolist() == [0]
+    assert type(got) is type(got.c[0]) is type(again) is named.plain_class(KIND)
+    assert type(got) is not State
+    assert [path for path, _ in leaves(got)] == ["output[0]", "output[1][0][0]", "output[1][0][1]"]
+
+
+def test_a_script_gets_named_tuples_in_its_own_class() -> None:
+    module = ModuleType("script")
+    assert named.class_in(None, KIND) is named.class_in(module, KIND) is named.plain_class(KIND)
+    module.State = State  # type: ignore[attr-defined]
+    assert named.class_in(module, KIND) is State
+    for other in (namedtuple("State", ["c", "h"]), torch.nn.Linear, (1, 2)):
+        module.State = other  # type: ignore[attr-defined]
+        assert named.class_in(module, KIND) is named.plain_class(KIND)
+
+
+def test_a_packed_sequence_arrives_as_one_in_a_script_alone() -> None:
+    tensors: list[torch.Tensor] = []
+    sent = pack_sequence([torch.rand(3, 2), torch.rand(1, 2)])
+    node = pack(sent, tensors)
+    got = unpack(node, tensors, lambda kind: named.class_in(None, kind))
+    assert type(got) is PackedSequence
+    assert got.data is sent.data
+    assert not isinstance(unpack(node, tensors), PackedSequence)
+
+
+def test_torchs_own_named_results_and_odd_names_stay_plain_tuples() -> None:
+    odd = namedtuple("odd", ["a", "def"], rename=True)(1, 2)
+    assert type(round_trip(odd)) is tuple
+    assert type(round_trip(torch.max(torch.rand(2, 3), 1))) is tuple
+
+
+ITEM = {"value": 1}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        ["State", ["h"]],
+        ["State", ["h"], [ITEM, ITEM]],
+        ["State", "h", [ITEM]],
+        ["State", [7], [ITEM]],
+        ["State", ["h", "h"], [ITEM, ITEM]],
+        ["State", ["h"], [7]],
+        ["x" * 200, ["h"], [ITEM]],
+        ["State", [f"f{i}" for i in range(300)], [ITEM] * 300],
+        *([name, ["h"], [ITEM]] for name in ("__import__('os')", "a b", "", "class", "_State", "\u00aa", 3, None)),
+        *(
+            ["State", [name], [ITEM]]
+            for name in ("a=print(1)", "a, b", "lambda", "_make", "__class__", "\u00aa", "a\n")
+        ),
+    ],
+)
+def test_forged_named_tuples_are_refused(body: Any) -> None:
+    with pytest.raises(ProtocolError):
+        unpack({"named": body}, [])
+
+
+def test_a_value_has_few_kinds_of_named_tuples() -> None:
+    nodes = [{"named": [f"Kind{i}", ["a"], [ITEM]]} for i in range(named.MOST_KINDS + 1)]
+    assert len(unpack({"list": nodes[1:] * 3}, [])) == 3 * named.MOST_KINDS
+    with pytest.raises(ProtocolError, match="kinds"):
+        unpack({"list": nodes}, [])
 
 
 # ---------------------------------------------------------------------------------------------------------- files

@@ -136,16 +136,17 @@ def run(request: Request) -> int:
     progress = Progress(0, 0)
     batch = Batch(pairs, request.options, where, request.gpus, request.builders, progress.told, request.submit)
     progress.begun(batch.total, batch.before)
-    _say(status, _beginning(batch, where, request.submit))
+    if request.submit or not request.quiet:
+        _say(status, _beginning(batch, where, request.submit))
     rows: dict[str, Row] = {}
     try:
         batch.start()
-        with _shown(progress, status):
+        with contextlib.nullcontext() if request.quiet else _shown(progress, status):
             for record in batch.records():
                 row = rows[record["id"]] = Row.of(record)
                 new = len(rows) > batch.before
                 progress.finished(row.name, new)
-                if new and not status.is_terminal:
+                if new and not status.is_terminal and not request.quiet:
                     _say(status, f"{one_line(row.name, None)}: {row.verdict.value} ({progress.line().split(' | ')[0]})")
     except KeyboardInterrupt:
         _say(status, f"ending: {len(rows)} of {batch.total} are done and kept in {where}; the same command goes on")

@@ -1,6 +1,7 @@
 """The format in which the tool and its workers exchange values: length-prefixed frames of JSON and raw tensor bytes.
 
-Both sides of the border import this module (see worker/__init__.py). It imports nothing else of this package but memory.py.
+Both sides of the border import this module (see worker/__init__.py). It imports nothing else of this package but memory.py
+and named.py.
 Nothing that arrives is ever unpickled or evaluated, because the other end may be running a candidate's code. A frame is
 
     4 bytes   b"MM32"
@@ -33,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from . import memory
+from . import memory, named
 
 MAGIC = b"MM32"
 PREFIX = struct.Struct("<4sIQ")
@@ -64,19 +65,25 @@ class Closed(Exception):
 
 
 class Unsupported(TypeError):
-    """A value of a type that frames cannot carry."""
+    """A value of a type that frames cannot carry: `value`, at `path` in what was packed."""
+
+    def __init__(self, what: str, value: Any = None, path: str = ""):
+        super().__init__(what)
+        self.value, self.path = value, path
 
 
 # ---------------------------------------------------------------------------------------------------------- values
 
 
-def pack(value: Any, tensors: list[Tensor], depth: int = 0) -> dict[str, Any]:
-    """Return `value` as a JSON node, and append its tensors to `tensors`. Raises Unsupported for a type that cannot be sent."""
+def pack(value: Any, tensors: list[Tensor], depth: int = 0, path: str = "") -> dict[str, Any]:
+    """Return `value` as a JSON node, and append its tensors to `tensors`. Raises Unsupported for a type that cannot be sent.
+
+    `path`: the expression that selects it in the whole."""
     if depth > MAX_DEPTH:
-        raise Unsupported(f"nested more than {MAX_DEPTH} deep")
+        raise Unsupported(f"nested more than {MAX_DEPTH} deep", path=path)
     if isinstance(value, Tensor):
-        if value.layout != torch.strided or value.dtype not in DTYPE_NAMES:
-            raise Unsupported(f"a tensor of layout {value.layout} and dtype {value.dtype}")
+        if value.is_nested or value.layout != torch.strided or value.dtype not in DTYPE_NAMES:
+            raise Unsupported(f"a tensor of layout {value.layout} and dtype {value.dtype}", value, path)
         tensors.append(value)
         return {"tensor": len(tensors) - 1}
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -87,49 +94,76 @@ def pack(value: Any, tensors: list[Tensor], depth: int = 0) -> dict[str, Any]:
     if isinstance(value, (torch.dtype, torch.Size)):
         if isinstance(value, torch.Size):
             return {"tuple": [{"value": int(n)} for n in value]}
-        return {"dtype": DTYPE_NAMES[value]} if value in DTYPE_NAMES else _unsupported(value)
+        return {"dtype": DTYPE_NAMES[value]} if value in DTYPE_NAMES else _unsupported(value, path)
     if isinstance(value, dict):
         if not all(isinstance(key, (str, int)) for key in value):
-            raise Unsupported("a dict with keys that are neither str nor int")
-        return {"dict": [[key, pack(item, tensors, depth + 1)] for key, item in value.items()]}
+            raise Unsupported("a dict with keys that are neither str nor int", path=path)
+        return {"dict": [[key, pack(item, tensors, depth + 1, f"{path}[{key!r}]")] for key, item in value.items()]}
     if isinstance(value, (tuple, list)):
-        kind = "tuple" if isinstance(value, tuple) else "list"
-        return {kind: [pack(item, tensors, depth + 1) for item in value]}
-    return _unsupported(value)
+        items = [pack(item, tensors, depth + 1, f"{path}[{i}]") for i, item in enumerate(value)]
+        kind = named.kind_of(value) if isinstance(value, tuple) else None
+        if kind is not None:
+            return {"named": [kind[0], list(kind[1]), items]}
+        return {"tuple" if isinstance(value, tuple) else "list": items}
+    return _unsupported(value, path)
 
 
-def _unsupported(value: Any) -> Any:
-    raise Unsupported(f"a value of type {type(value).__module__}.{type(value).__qualname__}")
+def _unsupported(value: Any, path: str) -> Any:
+    raise Unsupported(f"a value of type {type(value).__module__}.{type(value).__qualname__}", value, path)
 
 
-def unpack(node: Any, tensors: Sequence[Tensor]) -> Any:
-    """Return the value that `pack` described. Raises ProtocolError for anything else."""
-    budget = [MAX_NODES]
-    return _unpack(node, tensors, budget, 0)
+def unpack(node: Any, tensors: Sequence[Tensor], classes: named.Classes = named.plain_class) -> Any:
+    """Return the value that `pack` described, its named tuples in the classes that `classes` returns. Raises ProtocolError for
+    anything else."""
+    return _Unpacking(tensors, classes).value(node, 0)
 
 
-def _unpack(node: Any, tensors: Sequence[Tensor], budget: list[int], depth: int) -> Any:
-    budget[0] -= 1
-    if budget[0] < 0 or depth > MAX_DEPTH or not isinstance(node, dict) or len(node) != 1:
+class _Unpacking:
+    """The value of a node, and what is left of the limits on all of its parts."""
+
+    def __init__(self, tensors: Sequence[Tensor], classes: named.Classes):
+        self.tensors, self.classes = tensors, classes
+        self.nodes = MAX_NODES
+        self.kinds: dict[named.Kind, Any] = {}
+
+    def value(self, node: Any, depth: int) -> Any:
+        self.nodes -= 1
+        if self.nodes < 0 or depth > MAX_DEPTH or not isinstance(node, dict) or len(node) != 1:
+            raise ProtocolError("malformed value")
+        ((tag, body),) = node.items()
+        if tag == "tensor" and type(body) is int and 0 <= body < len(self.tensors):
+            return self.tensors[body]
+        if tag == "value" and (body is None or type(body) in (bool, int, float, str)):
+            return body
+        if tag == "dtype" and isinstance(body, str) and body in DTYPES:
+            return DTYPES[body]
+        if tag in ("list", "tuple") and isinstance(body, list):
+            items = [self.value(item, depth + 1) for item in body]
+            return tuple(items) if tag == "tuple" else items
+        if tag == "named":
+            return self._named(body, depth)
+        if tag == "dict" and isinstance(body, list):
+            result = {}
+            for pair in body:
+                if not (isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int)):
+                    raise ProtocolError("malformed dict")
+                result[pair[0]] = self.value(pair[1], depth + 1)
+            return result
         raise ProtocolError("malformed value")
-    ((tag, body),) = node.items()
-    if tag == "tensor" and type(body) is int and 0 <= body < len(tensors):
-        return tensors[body]
-    if tag == "value" and (body is None or type(body) in (bool, int, float, str)):
-        return body
-    if tag == "dtype" and isinstance(body, str) and body in DTYPES:
-        return DTYPES[body]
-    if tag in ("list", "tuple") and isinstance(body, list):
-        items = [_unpack(item, tensors, budget, depth + 1) for item in body]
-        return tuple(items) if tag == "tuple" else items
-    if tag == "dict" and isinstance(body, list):
-        result = {}
-        for pair in body:
-            if not (isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int)):
-                raise ProtocolError("malformed dict")
-            result[pair[0]] = _unpack(pair[1], tensors, budget, depth + 1)
-        return result
-    raise ProtocolError("malformed value")
+
+    def _named(self, body: Any, depth: int) -> Any:
+        """Return the named tuple of a name, fields and items."""
+        if not (isinstance(body, list) and len(body) == 3 and isinstance(body[2], list)):
+            raise ProtocolError("malformed named tuple")
+        name, fields, items = body
+        if not (named.is_kind(name, fields) and len(items) == len(fields)):
+            raise ProtocolError("malformed named tuple")
+        kind = name, tuple(fields)
+        if kind not in self.kinds:
+            if len(self.kinds) == named.MOST_KINDS:
+                raise ProtocolError(f"named tuples of more than {named.MOST_KINDS} kinds")
+            self.kinds[kind] = self.classes(kind)
+        return self.kinds[kind]._make([self.value(item, depth + 1) for item in items])
 
 
 def anew(value: Any) -> Any:
@@ -161,7 +195,7 @@ def rebuilt(tree: Any, found: Iterator[Any]) -> Any:
     if isinstance(tree, dict):
         return {key: rebuilt(item, found) for key, item in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return type(tree)([rebuilt(item, found) for item in tree])
+        return named.like(tree, [rebuilt(item, found) for item in tree])
     return next(found)
 
 

@@ -94,6 +94,10 @@ class SingleDraws(Mode):
         return out
 
 
+# Decompositions, and which of their results holds vectors. A mode sees these even where the values alone are asked for.
+DECOMPOSITIONS = {"_linalg_eigh": 1, "linalg_eig": 1, "_linalg_svd": 0, "linalg_qr": 0}
+
+
 class Recorder(Mode):
     """Records what operators draw, the floating-point types that they return, and what else a run shows about a model.
 
@@ -120,6 +124,8 @@ class Recorder(Mode):
         self.compared: set[float] = {0.0}  # numbers that entries are compared with
         self.divisors: set[int] = set()  # integers that entries are divided by, for the remainder or the quotient
         self.smallest: int | None = None  # the length of the shortest axis of tensors that integers are looked up in
+        self._vectors = WeakTensorKeyDictionary()  # eigenvectors, singular vectors, orthogonal bases
+        self._uses_vectors = False  # whether an operator takes any of these
         self.asks_nan = False  # whether the model treats NaN specially
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -141,6 +147,9 @@ class Recorder(Mode):
         out = func(*args, **kwargs)
         tensors = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
         self.dtypes |= {t.dtype for t in tensors if t.is_floating_point()}
+        self._uses_vectors |= bool(self._vectors) and self._holds_vectors((args, kwargs))
+        if name in DECOMPOSITIONS:
+            self._vectors[out[DECOMPOSITIONS[name]]] = True
         self._note_inner(func, args, kwargs, tensors)
         if draws(func) and dropped(func, args, kwargs):
             name = func._schema.name
@@ -150,6 +159,13 @@ class Recorder(Mode):
         self._follow(func, args, kwargs, tensors)
         self.flow.follow(func, args, kwargs, tensors)
         return out
+
+    def uses_vectors(self, output: Any) -> bool:
+        """Return whether the model whose output this is uses or returns the vectors of a decomposition."""
+        return self._uses_vectors or self._holds_vectors(output)
+
+    def _holds_vectors(self, tree: Any) -> bool:
+        return any(isinstance(t, Tensor) and t in self._vectors for t in pytree.tree_leaves(tree))
 
     def _note_inner(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:
         """Note the types that operators return; the type of a cast only once another operator (or a cast back) takes it."""

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..exchange.named import like
 from ..exchange.wire import leaves
 from . import pieces
 from .bounds import FLIPS_FACTOR, ROUNDOFF, U32, Truth
@@ -35,7 +36,7 @@ def substitute(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(tree, dict):
         return {key: substitute(item, change) for key, item in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return type(tree)(substitute(item, change) for item in tree)
+        return like(tree, [substitute(item, change) for item in tree])
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, float):
@@ -96,6 +97,7 @@ def _constant(t: Tensor) -> Tensor:
     return torch.full_like(t, math.fsum(total for total, _ in sums) / count if count else 1.0)
 
 
+STALE = "the previous inputs' output"  # the name of a check: it is passed where all inputs have the same output
 # By type, of the tensor or of what the model computes in: the part by which one entry is off, and how many bits are left.
 OFF = {torch.float64: 0.01, torch.float32: 0.01, torch.float16: 0.1, torch.bfloat16: 0.25}
 BITS = {torch.float64: 20, torch.float32: 8, torch.float16: 6, torch.bfloat16: 4}
@@ -150,7 +152,7 @@ def run(
     names: list[tuple[str, Callable[[Any], Any]]] = [
         ("zeros", lambda right: substitute(right, torch.zeros_like)),
         ("a constant", lambda right: substitute(first, _constant)),
-        ("the previous inputs' output", lambda right: first if stale is None else stale),
+        (STALE, lambda right: first if stale is None else stale),
         (
             "one entry off by 1 %" if not flips else f"{FLIPS_FACTOR * flips + 1} entries changed",
             lambda right: first_tensor(right, lambda t: _one_wrong(t, FLIPS_FACTOR * flips + 1, working, loose(right))),

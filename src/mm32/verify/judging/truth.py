@@ -42,6 +42,8 @@ class TruthSource:
         self.working = 0.0  # the coarsest unit roundoff that the reference computes in
         self.working_of: list[float] = []  # the same on the way to each of its outputs
         self.picks: list[bool] = []  # whether a place that is picked among entries is on the way to each of its outputs
+        # Whether the model uses vectors whose signs are the library's choice: of eigenvalues, of singular values, of QR.
+        self.vectors = False
         self.raises = False  # whether rounding alone makes the reference raise, by the last truth that was asked for
         self.state: dict[str, float] = {}  # norms by which rounding moves the buffers that the last call changed
 
@@ -61,6 +63,7 @@ class TruthSource:
         self.working = header.get("working", 0.0)
         self.working_of, self.picks = list(header.get("working_of", [])), list(header.get("picks", []))
         self.k = self.contraction["k"] if self.contraction else 1
+        self.vectors = bool(header.get("vectors"))
         return header
 
     def may_pick(self, output: int) -> bool:

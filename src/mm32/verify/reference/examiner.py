@@ -96,6 +96,7 @@ class Examiner:
             "working": runner.u,
             "working_of": [label.u or runner.u for label in labels],
             "ignored": sorted(runner.recorder.ignored),
+            "vectors": runner.recorder.uses_vectors(output),
             "picks": [label.picked for label in labels],
         }, output
 

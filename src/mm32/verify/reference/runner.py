@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from .freedom import Freedom
 from .lines import Lines
 from .varied import Varied
 
+MOST_YIELDED = 1000  # the most values that a generator in the place of a list may give
 KEPT_INPUTS = 2 << 30  # the most bytes of inputs, and of parameters, of which this process keeps a copy to restore
 
 
@@ -118,7 +119,7 @@ class ReferenceRunner(ScriptRunner):
         seed_everything(request["seed"])
         init: Any = []
         if hasattr(self.script.module, "get_init_inputs"):
-            init = self.script.function("get_init_inputs")()
+            init = _listed(self.script.function("get_init_inputs")(), "get_init_inputs")
         init = init if isinstance(init, dict) else _as_list(init, "get_init_inputs")
         seed_everything(request["seed"])
         self.model = self.construct(init).to(self.device)
@@ -267,12 +268,12 @@ class ReferenceRunner(ScriptRunner):
             seed_everything(seed)
             try:
                 with torch.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext():
-                    return make()
+                    return _listed(make(), "get_inputs")
             except Exception:
                 if self.device.type == "cpu":
                     raise
                 seed_everything(seed)
-                return make()
+                return _listed(make(), "get_inputs")
 
     def forward(self, request: Request) -> Answer:
         """Call the model as any runner does, and say how many "seconds" that took and which inputs it "wrote" to. "guarded": the
@@ -329,6 +330,20 @@ class ReferenceRunner(ScriptRunner):
 
     def free_memory(self) -> None:
         handover.make_room(self.device)
+
+
+def _listed(made: Any, function: str) -> Any:
+    """Return what a script's function returned, a generator as a tuple: it runs now, seeded as the function is.
+
+    Raises BuildError if it does not end after MOST_YIELDED values."""
+    if not isinstance(made, Generator):
+        return made
+    found = tuple(itertools.islice(made, MOST_YIELDED + 1))
+    if len(found) > MOST_YIELDED:
+        raise BuildError(
+            f"{function}() returned a generator, not a list, and it yields more than {MOST_YIELDED} values"
+        )
+    return found
 
 
 def _values(made: Any) -> list[Any]:

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from ..exchange import memory
 from ..exchange.handover import POISON
+from ..exchange.named import like
 from ..inputs.pools import Pools, Recipe, parts
 from ..processes.channel import Failure, Reply
 from .settling import settle
@@ -303,7 +304,7 @@ def _stand_ins(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: _stand_ins(item) for key, item in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return type(tree)(_stand_ins(item) for item in tree)
+        return like(tree, [_stand_ins(item) for item in tree])
     return tree
 
 

@@ -8,6 +8,7 @@
     kept_draws     large random tensors of a constructor, kept from one construction to the next
     rewrite        put this library's kernels into a model (`--kernel`)
     build_errors   why a candidate could not be built
+    unsupported    what is said of values that cannot be handed over
 
 A candidate can change anything in its process, this package included, so nothing that arrives from there is believed.
 The border: of `mm32.verify`, this package imports only `exchange/`, how values pass between the two sides. Only `reference`, the

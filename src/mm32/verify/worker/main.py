@@ -13,14 +13,13 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..exchange import handover, wire
-from . import build_errors
+from . import build_errors, unsupported
 from .runner import BuildError, ScriptRunner
 from .script import ScriptError, where_in
 
@@ -32,13 +31,18 @@ SHORT = 2000
 MAX_LEAVES = 10_000
 
 
-def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
-    """Return what the tool tells a person of an exception: plain texts, and the line of the script at `path` that raised it."""
+def describe_error(error: BaseException, runner: ScriptRunner, op: str = "") -> dict[str, Any]:
+    """Return what the tool tells a person of an exception in answering `op`: plain texts, and the script's line that
+    raised it."""
+    path = runner.path
     where = where_in(path, error)
     explained = build_errors.explain(error)
+    message = explained.message if explained else build_errors.first_line(error)
+    if isinstance(error, wire.Unsupported):
+        message = unsupported.explain(error, op, runner.names)
     return {
         "type": type(error).__name__,
-        "message": (explained.message if explained else build_errors.first_line(error))[:SHORT],
+        "message": message[:SHORT],
         "hint": (explained.hint if explained else build_errors.other_hint(error))[:SHORT],
         "context": (explained.context if explained else "")[:SHORT],
         "built": int(explained is not None or isinstance(error, (BuildError, ScriptError, SyntaxError))),
@@ -103,7 +107,9 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
                 gc.collect()  # a runner and its parts are a cycle
                 handover.free(runner.device)
             else:
-                request["value"] = wire.unpack(request.get("value"), _given(request, tensors, runner.device))
+                request["value"] = wire.unpack(
+                    request.get("value"), _given(request, tensors, runner.device), runner.named_tuple
+                )
                 del tensors
                 with torch.no_grad():
                     answer = operations[request["op"]](request)
@@ -111,7 +117,7 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
         except BaseException as error:
             # SystemExit and KeyboardInterrupt as well: a script that calls sys.exit() must not end the process.
             outgoing = []
-            header = {"nonce": nonce, "value": {"value": None}, "error": describe_error(error, runner.path)}
+            header = {"nonce": nonce, "value": {"value": None}, "error": describe_error(error, runner, request["op"])}
         if _getpid() != me:
             _exit(0)  # a child that the script forked has returned here: only the parent answers
         card = request.get("answer_on_card")

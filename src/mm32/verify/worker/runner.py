@@ -21,7 +21,7 @@ from torch.jit._script import OrderedDictWrapper, OrderedModuleDict
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
-from ..exchange import handover, memory, wire
+from ..exchange import handover, memory, named, wire
 from . import caches, plain, script
 from .kept_draws import KeptDraws
 from .slots import PLAIN, Slots, random_states
@@ -117,6 +117,10 @@ class ScriptRunner:
             "pack_caches": self.pack_caches,
             "unpack_caches": self.unpack_caches,
         }
+
+    def named_tuple(self, kind: named.Kind) -> Any:
+        """Return the class in which the script gets named tuples of this kind."""
+        return named.class_in(self.script.module if self.script is not None else None, kind)
 
     def leave(self) -> None:
         """Give back the memory of its slots: another runner follows in this process."""
@@ -283,12 +287,12 @@ class ScriptRunner:
     def copy(self, output: Any) -> Any:
         """Return a copy of the output, made on the current stream right after the call."""
         for path, leaf in wire.leaves(output):
+            if isinstance(leaf, Tensor) and leaf.is_nested:
+                raise wire.Unsupported("a nested tensor", leaf, path.removeprefix("output"))
             if isinstance(leaf, Tensor) and type(leaf) not in (Tensor, nn.Parameter):
                 raise TypeError(
                     f"{path} is a {type(leaf).__name__}: a plain torch.Tensor is needed, computed when it returns"
                 )
-            if isinstance(leaf, Tensor) and leaf.is_nested:
-                raise TypeError(f"{path} is a nested tensor: a plain torch.Tensor is needed")
         return pytree.tree_map_only(Tensor, lambda t: _clone(t.detach()), output)
 
     def synchronize(self) -> None:

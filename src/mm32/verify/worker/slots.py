@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..exchange import memory, wire
+from ..exchange import memory, named, wire
 
 # Bound before a script is loaded, since it may replace them.
 _now = time.perf_counter
@@ -153,7 +153,7 @@ def _placed(tree: Any, tensors: Iterator[Tensor]) -> Any:
     if isinstance(tree, dict):
         return {key: _placed(item, tensors) for key, item in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return type(tree)([_placed(item, tensors) for item in tree])
+        return named.like(tree, [_placed(item, tensors) for item in tree])
     return tree
 
 
