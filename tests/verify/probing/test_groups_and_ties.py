@@ -65,6 +65,28 @@ def test_integers_and_truth_values_in_order() -> None:
     assert torch.equal(one.sum(-1), mask.sum(-1))
 
 
+def test_sorted_integers_all_go_one_way_and_what_is_in_order_stays() -> None:
+    offsets = torch.cat([torch.zeros(1, dtype=torch.long), torch.randint(1, 9, (30,)).cumsum(0)])
+    ways = set()
+    for seed in range(20):
+        a, b = torch.randint(0, 20, (4, 64)), torch.randint(0, 20, (4, 64))
+        x, y, kept = variations.fill("sorted integers", [a, b, offsets], torch.Generator().manual_seed(seed))
+        assert torch.equal(kept, offsets)  # type: ignore[arg-type]
+        rising = [bool((t.diff(dim=-1) >= 0).all()) for t in (x, y)]  # type: ignore[attr-defined]
+        assert rising[0] == rising[1]
+        ways.add(rising[0])
+    assert ways == {False, True}
+
+
+def test_alike_integers_are_those_of_the_first_but_for_a_few() -> None:
+    a, b = torch.randint(0, 20, (32, 64)), torch.randint(0, 20, (32, 64))
+    x, y = made("alike inputs", a, b)
+    assert torch.equal(x, a)
+    same = (y == a).float().mean(-1)
+    assert 0 < int((same < 1).sum()) < 32
+    assert bool((same > 0.7).all())
+
+
 def test_rows_of_truth_values() -> None:
     mask = torch.rand(90, 16) < 0.5
     (new,) = made("boolean rows", mask)
@@ -207,7 +229,7 @@ def test_a_square_of_ones_becomes_a_path_through_all_rows(dtype: torch.dtype, sy
         torch.ones(12, 12).tril(),
         torch.arange(12) < torch.arange(1, 13)[:, None],
         torch.rand(12, 9) < 0.5,
-        torch.rand(12, 12),
+        torch.rand(12, 12) - 0.5,
         torch.eye(12)[torch.randperm(12)],
         torch.eye(12)[torch.randint(0, 12, (12,))],
     ],

@@ -146,6 +146,31 @@ def test_what_is_no_list_of_pairs_stays(t: torch.Tensor) -> None:
         fill("chained", [t], torch.Generator().manual_seed(1))
 
 
+def test_weights_become_a_cheap_path() -> None:
+    weights = torch.rand(3, 48, 48) + 0.1
+    (new,) = fill("chained", [weights], torch.Generator().manual_seed(1))
+    assert isinstance(new, torch.Tensor)
+    assert torch.equal(new.diagonal(dim1=1, dim2=2), weights.diagonal(dim1=1, dim2=2))
+    cheap = (new < weights.max() / 64) & ~torch.eye(48, dtype=torch.bool)
+    assert cheap[0].sum(0).max() == cheap[0].sum(1).max() == 1
+    assert int(cheap[0].sum()) == 47
+    assert bool((new[~cheap & ~torch.eye(48, dtype=torch.bool)] >= weights.max() / 2).all())
+    signed = torch.randn(48, 48)
+    with pytest.raises(CannotVary):
+        fill("chained", [signed], torch.Generator().manual_seed(1))
+
+
+def test_all_boxes_may_be_one_chain() -> None:
+    corner = torch.rand(64, 2) * 50
+    boxes = torch.cat([corner, corner + 8], 1)
+    lengths = set()
+    for seed in range(12):
+        (new,) = fill("stepping", [boxes], torch.Generator().manual_seed(seed))
+        assert isinstance(new, torch.Tensor)
+        lengths.add(int(((new - boxes[0]).std(-1) < 1e-4).sum()))
+    assert lengths == {32, 64}
+
+
 def test_steps_of_boxes_and_what_belongs_to_them() -> None:
     generator = torch.Generator().manual_seed(2)
     corner = torch.rand(64, 2, generator=generator) * 50

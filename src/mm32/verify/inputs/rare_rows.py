@@ -13,7 +13,7 @@ from .contents import around_nan, changed, like, size_of
 # there are, the less often a look at some rows meets one.
 RARE, MOST_RARE = 64, 2
 LARGE = 128  # times the usual size: exponentials overflow, and a mean of 10000 usual squares hardly grows
-SAMPLED = 8  # rows that are this far apart stay as they are: a look at some rows would take these
+SAMPLED = 8  # rows at multiples of this number stay as they are: a look at some rows would take these
 
 # Makes another row from a row, the usual size of entries, and a generator.
 Kind = Callable[[Tensor, float, torch.Generator], Tensor]
@@ -46,14 +46,14 @@ def with_rare_lines(
 
 
 def _rare(t: Tensor, axis: int, kinds: Sequence[Kind], generator: torch.Generator) -> Tensor:
-    """Change a few lines of `t` along `axis` (its entries, if that is negative) to each of `kinds`, at random places that are
-    `unsampled`."""
+    """Change a few lines of `t` along `axis` (its entries, if that is negative) to each of `kinds`, at random places that
+    are never a multiple of 8."""
     wide = t.movedim(axis, -1) if axis >= 0 else t.unsqueeze(-1)
     rows = wide.reshape(-1, wide.shape[-1]).clone()
     count = len(rows)
     most = max(1, min(max(len(kinds), min(count // RARE, MOST_RARE)), count // SAMPLED))
     places = torch.randperm(count, generator=generator, device=t.device)
-    places = places[unsampled(places, generator)][:most]
+    places = places[places % SAMPLED != 0][:most]
     first = int(torch.randint(0, len(kinds), (1,), generator=generator, device=generator.device))
     size = size_of(t)
     for number, place in enumerate(places.tolist()):
@@ -63,22 +63,15 @@ def _rare(t: Tensor, axis: int, kinds: Sequence[Kind], generator: torch.Generato
     return made.movedim(-1, axis) if axis >= 0 else made.squeeze(-1)
 
 
-def unsampled(places: Tensor, generator: torch.Generator) -> Tensor:
-    """Return which places a look at every eighth does not take: in one draw of two a look that begins at the first place, else
-    one that begins at one of the next seven."""
-    first = max(0, int(torch.randint(2 - SAMPLED, SAMPLED, (), generator=generator, device=generator.device)))
-    return places % SAMPLED != first
-
-
 def _both_signs(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
     return torch.randn(row.shape, generator=generator, device=row.device) * size
 
 
 def _few_large(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
     """Make one entry LARGE times as large as usual, and one as far below zero if the row has entries below zero; in a row of more
-    than 8, at places that are `unsampled`."""
+    than 8, not at a multiple of 8."""
     new, at = row.clone(), torch.randperm(len(row), generator=generator, device=row.device)
-    at = at[unsampled(at, generator)] if len(row) > SAMPLED else at
+    at = at[at % SAMPLED != 0] if len(row) > SAMPLED else at
     signs = [sign for sign in (1.0, -1.0) if bool((sign * row > 0).any())] or [-1.0]
     for place, sign in zip(at.tolist(), signs, strict=False):
         new[place] = sign * LARGE * size

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, few, like
-from .rare_rows import MOST_RARE, RARE, SAMPLED, unsampled
+from .rare_rows import MOST_RARE, RARE, SAMPLED
 
 BLOCK = 2  # the most changes along a row of booleans that are one block
 MOSTLY = 0.9  # the share of a row's integers that become one number
@@ -207,15 +207,14 @@ def uneven(values: Sequence[object], generator: torch.Generator) -> list[object]
 
 def rare_rows(values: Sequence[object], generator: torch.Generator) -> list[object]:
     """Put one or two rows of integers and booleans, along the last axis, into another order. A look at some rows would not
-    take these: the last and those at every eighth place (`unsampled`) stay. Rows in order stay, and so does what belongs
-    together."""
+    take these: the first, the last and those at multiples of 8 stay. Rows in order stay, and so does what belongs together."""
     out = list(values)
     for i, t, whole in _apart(values):
         rows = whole.reshape(-1, t.shape[-1])
         if t.dim() < 2 or t.shape[-1] < LEAST or len(rows) < SAMPLED + 2 or bool(_are_in_order(rows).any()):
             continue
         places = torch.randperm(len(rows) - 1, generator=generator, device=t.device)
-        places = places[unsampled(places, generator)][: max(1, min(len(rows) // RARE, MOST_RARE))]
+        places = places[places % SAMPLED != 0][: max(1, min(len(rows) // RARE, MOST_RARE))]
         new = rows.clone()
         for place in places.tolist():
             order = torch.randperm(t.shape[-1], generator=generator, device=t.device)
