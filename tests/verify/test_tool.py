@@ -312,7 +312,7 @@ BROKEN = {
         Verdict.CRASHED,
         "a plain torch.Tensor is needed",
     ),
-    "odd output": (forward("return {1, 2}"), Verdict.CRASHED, "type builtins.set"),
+    "odd output": (forward("return {1, 2}"), Verdict.CRASHED, "output is a set, which cannot be handed over"),
     "the reference's globals": (forward("return SECRET"), Verdict.CRASHED, "NameError: name 'SECRET' is not defined"),
     "shadows a module": (
         "open('json.py', 'w').write('raise SystemExit')\nimport importlib, sys\nsys.modules.pop('json')\nimport json\n"

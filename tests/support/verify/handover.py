@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mm32.verify.exchange import wire
+from mm32.verify.exchange import named, wire
 from mm32.verify.processes.channel import Channel
 from mm32.verify.worker.main import serve
 
@@ -23,6 +23,8 @@ class Runner:
 
     path = Path("candidate.py")
     device = CPU
+    names = None
+    named_tuple = staticmethod(named.plain_class)
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
