@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from mm32.verify.inputs import contents
 from mm32.verify.inputs.catalogue import EXPLODES
 from mm32.verify.probing.prober import SINGULAR_RAISED
 from support.verify import in_process
@@ -41,6 +43,15 @@ def test_a_cholesky_factor_in_place_of_a_determinant(compared: Compare) -> None:
     )
     assert found == "SAME", why
     assert any("raises" in said for said in report.left_out)
+
+
+def test_a_matrix_is_symmetric_though_its_sums_are_rounded_otherwise() -> None:
+    a = torch.randn(5, 5)
+    product = a @ a.mT
+    product[0, 1] += product.abs().max() * 2**-22
+    assert contents.structure(product) == "symmetric"
+    assert contents.structure(product + 1e-3 * torch.randn(5, 5)) == ""
+    assert contents.structure(torch.rand(9, 9) < 0.5) == ""
 
 
 def test_one_that_raises_on_its_own_data_is_refused(compared: Compare) -> None:

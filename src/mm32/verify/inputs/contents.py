@@ -12,6 +12,9 @@ from torch import Tensor
 SAMPLE, LARGER_SAMPLE = 1 << 12, 1 << 18  # entries in a sample of a tensor, and in a larger sample
 # The most different values of an input that is a mask, labels or levels; and how many of them are named one by one.
 FEW_VALUES, NAMED = 16, 4
+SYMMETRIC = (
+    1e-5  # by how much a product A A^T, relative to its largest entry, may be off where its sums are rounded otherwise
+)
 ORDERED = 8  # a row of at least so many entries is not in order by chance
 # Structure is looked for in at most so many entries of a tensor, and in so many rows and columns of a matrix; and only a
 # matrix of at most SQUARE rows may be orthogonal.
@@ -119,7 +122,8 @@ def structure(t: Tensor) -> str:
     if t.dim() < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 3:
         return ""
     corner = _some(t)[..., :CORNER, :CORNER]
-    if bool((corner == corner.mT).all()):
+    wide = corner.double()
+    if bool(((wide - wide.mT).abs() <= SYMMETRIC * wide.abs().max()).all()):
         return "symmetric"
     if not bool(corner.tril(-1).any()) or not bool(corner.triu(1).any()):
         return "triangular"

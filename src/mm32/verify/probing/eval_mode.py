@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..judging.judge import same_bits
+import torch
+
+from ..judging.selftest import substitute
 from ..processes.channel import Failure
 from .later_parameters import apart
 
@@ -15,6 +17,8 @@ SAYS = "eval(), in which it answers otherwise than the reference"
 # How far the candidate's answer may be from the reference's, as a share of the distance between the reference's answers in
 # training and in evaluation: rounding is far below that, and what ignores eval() is at 1.
 FOLLOWS = 0.25
+# The least of that distance, as a share of the answer: a solver's threads may change the last bits from call to call.
+SEEN = 2.0**-10
 
 
 def left_out(comparison: Comparison) -> list[str]:
@@ -30,13 +34,13 @@ def left_out(comparison: Comparison) -> list[str]:
     try:
         comparison.reference.ask("evaluate", on=True)
         comparison.forward(seed)
-        if same_bits(before, comparison.right):
-            return []
         away = apart(comparison.right, before)
+        if not away > SEEN * apart(before, substitute(before, torch.zeros_like)):
+            return []
         comparison.give(comparison.inputs)
         comparison.candidate.ask("evaluate", on=True)
         off = apart(comparison.output(seed), comparison.right)
-        return [SAYS] if off > FOLLOWS * away > 0 else []
+        return [SAYS] if off > FOLLOWS * away else []
     except Failure as failure:
         if failure.kind != "raised":
             raise
