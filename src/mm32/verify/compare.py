@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # What is said where a reference decomposes a matrix: a float64 run, and a candidate, may turn any vector round.
 SIGNS = (
     "The reference decomposes a matrix (eigenvectors, singular vectors or QR): the signs of its vectors are the library's "
-    "choice, so return what does not depend on them"
+    "choice. If the output depends on them, return what does not"
 )
 KEPT_BYTES = 256 << 20  # the most bytes of outputs and truths that are kept for the self-test
 # For a slow model: how many probes' data timed windows hold if a trial with its judging takes at most so many seconds.

@@ -122,6 +122,8 @@ class Worker:
                 check_baseline(job.options["baselines"], any(card.name != CPU for card in self.cards))
         if builders is not None and not (isinstance(builders, int) and builders >= 1):
             raise WrongArgument(f"builders must be an integer, 1 at least, or None, got {builders!r}")
+        if not (isinstance(runners, int) and runners >= 1):
+            raise WrongArgument(f"runners must be an integer, 1 at least, got {runners!r}")
         self.builders = builders or builders_for(cards, runners)
         self.threads = threads_for(cards, runners)
         self.arch = arches(self.cards)

@@ -565,6 +565,7 @@ MILDER = {
             Variation(
                 f"missing but {least}",
                 f"of inputs that hold NaN for what is missing, rows with {least} value{'s' * (least != 'one')}, and with all",
+                may_leave_unit_range=False,
                 ties=True,
             )
             for least in ("one", "two")

@@ -207,5 +207,10 @@ def kind(value: Any) -> Any:
 
 def largest(values: Iterable[Any]) -> float:
     """Return the largest finite magnitude in the tensors of floating point; 0 without any."""
-    found = (t.detach() for t in values if isinstance(t, Tensor) and t.is_floating_point() and t.numel())
-    return max((float(torch.where(t.isfinite(), t, 0).abs().max()) for t in found), default=0.0)
+    most = 0.0
+    for t in values:
+        if isinstance(t, Tensor) and t.is_floating_point() and t.numel():
+            ends = torch.stack(t.detach().aminmax())  # no copy of what may be gigabytes
+            ends = ends if bool(ends.isfinite().all()) else torch.stack(t.detach().nan_to_num(0.0, 0.0, 0.0).aminmax())
+            most = max(most, float(ends.abs().max()))
+    return most

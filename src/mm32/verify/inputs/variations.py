@@ -272,7 +272,10 @@ def _alike_inputs(values: Sequence[object], generator: torch.Generator) -> list[
         t = values[i]
         other = next(x for x in values if isinstance(x, Tensor) and (x.dtype, x.shape) == (t.dtype, t.shape))  # type: ignore[attr-defined]
         assert isinstance(t, Tensor)
-        if not regrouped.belongs_together(t.to(torch.int64), False) and t.dim():
+        ends, others = ([int(x.min()), int(x.max())] for x in (t, other))
+        room = (ends[1] - ends[0]) / 8  # for both to be drawn from one range
+        one_range = all(abs(a - b) <= room for a, b in zip(ends, others, strict=True))
+        if one_range and t.dim() and not regrouped.belongs_together(t.to(torch.int64), False):
             own = (kinds_of_rows(t, 2, generator) == 0) & few(t, 16, generator)
             out[i] = like(t, torch.where(own, t, other))
     with contextlib.suppress(CannotVary):

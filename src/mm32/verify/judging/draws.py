@@ -94,8 +94,9 @@ class SingleDraws(Mode):
         return out
 
 
-# Decompositions, and which of their results holds vectors. A mode sees these even where the values alone are asked for.
-DECOMPOSITIONS = {"_linalg_eigh": 1, "linalg_eig": 1, "_linalg_svd": 0, "linalg_qr": 0}
+# Decompositions, and which of their results hold vectors, or what has their signs. A mode sees these even where the values alone
+# are asked for.
+DECOMPOSITIONS = {"_linalg_eigh": (1,), "linalg_eig": (1,), "_linalg_svd": (0, 2), "linalg_qr": (0, 1)}
 
 
 class Recorder(Mode):
@@ -149,7 +150,8 @@ class Recorder(Mode):
         self.dtypes |= {t.dtype for t in tensors if t.is_floating_point()}
         self._uses_vectors |= bool(self._vectors) and self._holds_vectors((args, kwargs))
         if name in DECOMPOSITIONS:
-            self._vectors[out[DECOMPOSITIONS[name]]] = True
+            for place in DECOMPOSITIONS[name]:
+                self._vectors[out[place]] = True
         self._note_inner(func, args, kwargs, tensors)
         if draws(func) and dropped(func, args, kwargs):
             name = func._schema.name

@@ -72,5 +72,6 @@ def apart(some: Any, others: Any) -> float:
     total = 0.0
     for (_, a), (_, b) in zip(leaves(some), leaves(others), strict=False):
         if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.is_floating_point():
-            total += float(torch.linalg.vector_norm(a.float() - b.float(), dtype=torch.float64)) ** 2
+            difference = a.float() - b.to(a.device).float()
+            total += float(torch.linalg.vector_norm(difference, dtype=torch.float64)) ** 2
     return total**0.5 if total < float("inf") else 0.0

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 ODD_RAISED = "NaN and Inf, on which it raises"
 INDEFINITE_RAISED = "matrices that are not positive definite, on which it raises"
 SINGULAR_RAISED = "matrices of probes that it cannot factor, on which it raises"
+NAMED = 3  # the most such probes that are named
 LINALG_ERRORS = ("LinAlgError", "_LinAlgError")
-MOST_SINGULAR = 24  # the most probes that a candidate may raise on so
+MOST_SINGULAR = 8  # the most probes that a candidate may raise on so
 RAISES = "the candidate raises on it"
 LATE = "left out for time"
 UNSET = "the candidate's parameters cannot be set"
@@ -51,7 +52,7 @@ class Prober:
         self.truth = comparison.truth
         self.passed = PassedProbes()
         self.bits: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
-        self.singular = 0  # probes whose matrices the candidate could not factor
+        self.singular: list[str] = []  # probes whose matrices the candidate could not factor
         self.waited = 0.0  # seconds of waiting for other verifications
         self.begun = 0.0  # when the last probe began
 
@@ -85,13 +86,23 @@ class Prober:
         except Failure as failure:
             # A probe's matrices may be indefinite, or nearly singular, where the script's own are not.
             if not raised and self.comparison.factors and cannot_factor(failure):
-                self.singular += 1
-                raised = SINGULAR_RAISED if self.singular <= MOST_SINGULAR else ""
+                raised = self._singular()
             if not raised or failure.kind != "raised":
                 raise
             if raised not in self.report.left_out:
                 self.report.left_out.append(raised)
             return None, f"{RAISES}: {one_line(failure.message, 160)}"
+
+    def _singular(self) -> str:
+        """Note that the candidate could not factor the matrices of this probe. Return what the verdict's line says; empty if
+        there have been too many such probes."""
+        left_out = self.report.left_out
+        left_out[:] = [said for said in left_out if not said.startswith(SINGULAR_RAISED)]
+        self.singular.append(str(self.report.probes[-1]["name"]))
+        if len(self.singular) > MOST_SINGULAR:
+            return ""
+        more = f" and {len(self.singular) - NAMED} more" if len(self.singular) > NAMED else ""
+        return f"{SINGULAR_RAISED} ({', '.join(self.singular[:NAMED])}{more})"
 
     def without_memory(self, record: dict[str, Any]) -> None:
         """Leave out a probe that there was no memory to judge. No process waits for an answer, so the next one can be tried.

@@ -62,8 +62,8 @@ class Schedules:
                 own = any(pin in os.environ for pin in PINS) or _is_a_drivers(process, thread)
                 right = self._right.setdefault(thread, now if own else main)
                 if now != right:
-                    yield f"had {right.difference(now)} changed from outside"
                     right.give(thread)
+                    yield f"had {right.difference(now)} changed from outside"
 
 
 def _is_a_drivers(process: int, thread: int) -> bool:

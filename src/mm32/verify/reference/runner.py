@@ -89,6 +89,7 @@ class ReferenceRunner(ScriptRunner):
             "coarse": self.float64.coarse,
             "rare_seeds": self.examiner.rare_seeds,
             "vary": self.varied.vary,
+            "evaluate": self.evaluate,
             "free": self.freedom.free,
             "compared": self.compared,
             "never_run": self.never_run,
@@ -107,6 +108,13 @@ class ReferenceRunner(ScriptRunner):
     def compared(self, request: Request) -> Answer:
         """Note that the last call's output was compared with the candidate's."""
         self.lines.keep()
+        return {}
+
+    def evaluate(self, request: Request) -> Answer:
+        """Put the model into evaluation. Nothing but building it anew undoes that: a script's own train() may do anything."""
+        assert self.model is not None
+        self.model.eval()
+        self.ready = None
         return {}
 
     def never_run(self, request: Request) -> Answer:

@@ -26,7 +26,6 @@ ALL_BY_NAME = {
 }
 # Operators that make an infinite answer of a 0, which candidates may guard.
 DIVIDES = {"div", "reciprocal", "rsqrt", "log", "log2", "log10", "log1p", "pow", "true_divide"}
-STEPS = {"floor", "ceil", "round", "trunc", "frac", "remainder", "floor_divide"}
 SUMS = {"sum", "cumsum"}
 VIEWS = {
     "view",
@@ -54,6 +53,11 @@ FACTORS = (
     "svd",
     "qr",
 )
+# Those that may fail for matrices that are indefinite or nearly singular, by the beginnings of their names.
+MAY_FAIL = (
+    "linalg_cholesky", "cholesky", "linalg_inv", "inverse", "linalg_solve", "_linalg_solve", "linalg_eig", "_linalg_eig",
+    "linalg_lu", "lu_", "_linalg_det", "_linalg_slogdet", "logdet", "linalg_ldl", "linalg_lstsq", "linalg_pinv",
+)  # fmt: skip
 # Factorisations that have an answer for matrices without full rank, but no certain one; and variations that make such matrices.
 LEAST_SQUARES = ("linalg_lstsq", "linalg_pinv", "pinverse")
 ORTHOGONAL = (*LEAST_SQUARES, "linalg_qr", "qr", "geqrf")
@@ -143,20 +147,26 @@ class Traits:
         return {base_name(name) for name in names if any(word in name for word in LOOKUPS)}
 
     def edges(self, inputs: list[Any]) -> Tensor:
-        """Return numbers that entries may be compared with: those of operators, of small buffers and parameters, such as a tree's
-        thresholds, and of input vectors in order."""
+        """Return numbers that entries may be compared with: those of operators, of small buffers and of input vectors in order;
+        and, no more often, those of small parameters, such as a tree's thresholds."""
         runner = self.runner
         assert runner.model is not None
-        kept = (*runner.model.buffers(), *runner.model.parameters())
-        own = [t for t in kept if t.is_floating_point() and t.numel() <= MOST_EDGES]
+        own, learned = (
+            [t for t in kept if t.is_floating_point() and t.numel() <= MOST_EDGES]
+            for kept in (runner.model.buffers(), runner.model.parameters())
+        )
         own += [
             t for t in inputs if isinstance(t, Tensor) and t.is_floating_point() and t.dim() == 1 and has_structure(t)
         ]
         numbers = torch.tensor(
             sorted(runner.recorder.compared if runner.recorder is not None else ()), device=runner.device
         )
-        found = torch.cat([numbers, *(t.detach().reshape(-1).float() for t in own)])
-        return found[found.isfinite()]
+        found, others = (
+            torch.cat([*first, *(t.detach().reshape(-1).float() for t in some)])
+            for first, some in (([numbers], own), ([numbers[:0]], learned))
+        )
+        found, others = found[found.isfinite()], others[others.isfinite()]
+        return torch.cat([found.repeat(max(1, -(-len(others) // max(1, len(found))))), others])
 
     def weights(self, inputs: list[Any]) -> list[Tensor]:
         """Return matrices that rows of data may be multiplied by: the model's, with convolutions flattened, and the inputs'."""
@@ -172,6 +182,10 @@ class Traits:
     def takes_apart(self) -> bool:
         """Return whether the model factors matrices or solves with them: not every matrix has a factor or an inverse."""
         return any(op.startswith(FACTORS) and "norm" not in op for op in self.runner.operators())
+
+    def may_fail(self) -> bool:
+        """Return whether the model factors matrices, or solves with them, by operators that may fail."""
+        return any(op.startswith(MAY_FAIL) for op in self.runner.operators())
 
     def is_steep(self) -> bool:
         """Return whether the model takes exponentials or the like, which enlarge the rounding of large numbers."""

@@ -107,13 +107,13 @@ class Varied:
             return {"why_not": "the reference makes integers of NaN or Inf: which ones, means nothing"}
         if not why_not and watch.found:
             return {"why_not": "the reference makes NaN of it, and integers of that: which ones, means nothing"}
-        if why_not and own and filled and self._vary_some(own, filled, spec, seed, odd):
+        if why_not and own and filled and self._vary_some(own, filled, spec, seed, odd, request.get("largest") or 0.0):
             why_not = ""
         if why_not:
             return {"why_not": why_not}
         made: Answer = {"inputs": runner.inputs, "state": dict(runner.model.state_dict()), "plain": turned}
         runner.usual = (own, spec) if odd else ([], None)
-        return {"value": made, "unvaried": unvaried, "tied": watch.tied, "factors": self.traits.takes_apart()}
+        return {"value": made, "unvaried": unvaried, "tied": watch.tied, "factors": self.traits.may_fail()}
 
     def _filled(
         self,
@@ -250,7 +250,7 @@ class Varied:
         safe = self.traits.may_rise(states.SMALL)
         states.exchange(runner.model, generator, runner.changing, fails, unvaried, safe)
 
-    def _vary_some(self, own: list[Any], filled: list[Any], spec: Any, seed: int, odd: bool) -> bool:
+    def _vary_some(self, own: list[Any], filled: list[Any], spec: Any, seed: int, odd: bool, usual: float) -> bool:
         """Change only those inputs for which the reference has an answer when each is changed alone, and return whether there are
         any. So one input under a root does not keep the others from being negative."""
         runner = self.runner
@@ -260,7 +260,7 @@ class Varied:
 
         def fails(some: list[int]) -> bool:
             runner.place(pytree.tree_unflatten([filled[i] if i in some else t for i, t in enumerate(own)], spec))
-            return bool(self._fails(seed, odd))
+            return bool(self._fails(seed, odd) or (not odd and self._explodes(own, usual)))
 
         some = [i for i in changed if not fails([i])]
         return bool(some) and len(some) < len(changed) and not fails(some)

@@ -93,7 +93,6 @@ class ScriptRunner:
         self.slots: Slots | None = None  # of timed windows
         self.names: list[str] | None = None  # the inputs' names, where the script gives them by name
         self.kept_state: dict[str, Tensor] = {}  # buffers that a forward changes, as every call finds them
-        self.modes: dict[nn.Module, bool] = {}  # of the model's modules, before they were put into evaluation
         self.draws = KeptDraws()
         self.stated = False  # whether a timed call's inputs end with the state that it starts from
 
@@ -106,7 +105,6 @@ class ScriptRunner:
             "set_inputs": self.set_inputs,
             "get_inputs": self.get_inputs,
             "forward": self.forward,
-            "evaluate": self.evaluate,
             "overwrites": self.overwrites,
             "generators": self.generators,
             "slots": self.make_slots,
@@ -195,16 +193,6 @@ class ScriptRunner:
     def keep_state_of(self, request: Request) -> Answer:
         """From now on every call that is given no state of its own finds the buffers "names" as they are now."""
         self.keep_state(list(request["names"]))
-        return {}
-
-    def evaluate(self, request: Request) -> Answer:
-        """Put the model into evaluation, or, unless "on", each of its modules back into the mode that it was in."""
-        assert self.model is not None
-        if request["on"]:
-            self.modes = {module: module.training for module in self.model.modules()}
-            self.model.eval()
-        for module, training in ({} if request["on"] else self.modes).items():
-            module.training = training
         return {}
 
     def get_state(self, request: Request) -> Answer:
