@@ -422,6 +422,22 @@ def test_cancelling_family(name: str, sizes: tuple[int, int, int], seed: int) ->
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("sizes", [(2048, 2048, 4096), (4096, 4096, 256), (128, 11008, 4096)])
+def test_two_values_of_mean_0_by_data_of_one_sign(sizes: tuple[int, int, int], transposed: bool, seed: int) -> None:
+    """Packed beforehand, beside the multiply, or inline, along K and along rows: ties of lo are rounded up and down in turn. With
+    ties to even, the errors of the two values would add up along K, to 85 u at the first size."""
+    m, n, k = sizes
+    a = torch.where(torch.rand(m, k, device="cuda") < 0.519, (0.481 / 0.519) ** 0.5, -((0.519 / 0.481) ** 0.5))
+    b = 1 + 0.1 * torch.randn(k, n, device="cuda")
+    a, b = (x.mT.contiguous().mT if transposed else x for x in (a, b))
+    truth, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    theirs = gauges(torch_fp32(a, b), truth, size)[0]
+    for right in (b, mm32.pack(b)):
+        assert gauges(mm32.matmul(a, right, kernel="tensorcore"), truth, size)[0] <= max(theirs, NORMWISE)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_cancellation_is_found_beside_a_bad_row(bad: float, seed: int) -> None:
     a, b = offset(2048, 1024, 2048, "cuda")
