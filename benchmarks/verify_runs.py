@@ -50,20 +50,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class Run:
-    """Verifies candidates, pair after pair, on all cards. `reports` may be called several times within one limit. `options` are
-    those of mm32.verify.batch.jobs.Options."""
+    """Verifies candidates, pair after pair, on all cards. `reports` may be called several times within one limit."""
 
-    def __init__(
-        self,
-        limit: float | None,
-        store: Path | None,
-        at_once: int = RUNNERS,
-        builders: int | None = None,
-        **options: Any,
-    ):
+    def __init__(self, limit: float | None, store: Path | None, at_once: int = RUNNERS, **options: Any):
         self.begin = time.monotonic()
-        self.limit, self.store, self.at_once, self.builders = limit, store, at_once, builders
-        self.options = Options(**options)
+        self.limit, self.store, self.at_once, self.options = limit, store, at_once, options
         self.over = False  # the limit was reached before all were done
 
     @property
@@ -77,8 +68,7 @@ class Run:
             self.over = self.over or bool(pairs)
             return
         done = 0
-        batch = Batch(pairs, self.options, self.store, builders=self.builders, runners=self.at_once)
-        with Reports(batch) as found:
+        with self._begun(pairs) as found:
             timer = threading.Timer(left, found.stop) if left is not None else None
             if timer is not None:
                 timer.daemon = True
@@ -91,6 +81,13 @@ class Run:
                 if timer is not None:
                     timer.cancel()
             self.over = self.over or done < len(found)
+
+    def _begun(self, pairs: Sequence[Pair]) -> Reports:
+        if self.at_once == RUNNERS:
+            return verify.verify_many(pairs, store=self.store, **self.options)
+        builders = self.options.get("builders")
+        options = Options(**{name: value for name, value in self.options.items() if name != "builders"})
+        return Reports(Batch(pairs, options, self.store, builders=builders, runners=self.at_once))
 
 
 class Record:
