@@ -30,13 +30,8 @@ SOURCES = {
     "tensorcore": ("emulated/pack.cu", "emulated/tensorcore.cu", "common/reduce.cu", "emulated/fallback.cu"),
 }
 
-VERDICTS = (
-    "batch",
-    "corpus",
-    "exports",
-    "kernelbench",
-    "power",
-)  # names of the records that hold verdicts of mm32.verify
+# The names of the records that hold verdicts of mm32.verify.
+VERDICTS = ("batch", "corpus", "exports", "kernelbench", "power")
 VERIFY = Path(__file__).parents[1] / "verify"
 # The files of that folder that only word or draw an outcome; verify_hash leaves them out.
 TOLD = ("html/", "page.py", "judging/diagnosis.py", "judging/picture.py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
@@ -312,7 +313,7 @@ class _Asked:
         # As they are before anything runs: a candidate may be able to write over its own file.
         scripts = (self.candidate, self.reference) if self.html else ()
         sources = [None if path is None else reports.read(path) for path in scripts]
-        with _Progress(self.quiet) as progress:
+        with contextlib.nullcontext(_silent) if self.quiet else _Progress() as progress:
             report = entry.verify(
                 self.reference,
                 self.candidate,
@@ -390,17 +391,18 @@ def _write(path: Path, text: str) -> None:
         raise typer.Exit(70) from None
 
 
-class _Progress:
-    """Progress on standard error: one line that changes on a terminal, otherwise a line for each stage; nothing if `quiet`."""
+def _silent(stage: str) -> None:
+    """Take a stage's name and show nothing."""
 
-    def __init__(self, quiet: bool = False):
-        self.quiet = quiet
+
+class _Progress:
+    """Progress on standard error: one line that changes on a terminal, otherwise a line for each stage."""
 
     def __enter__(self) -> Callable[[str], None]:
         from mm32.verify import console
 
         self.console = console.Console(stderr=True)
-        self.status = self.console.status("starting") if self.console.is_terminal and not self.quiet else None
+        self.status = self.console.status("starting") if self.console.is_terminal else None
         self.last = ""
         if self.status:
             self.status.start()
@@ -409,7 +411,7 @@ class _Progress:
     def show(self, text: str) -> None:
         if self.status:
             self.status.update(rich.markup.escape(text))
-        elif text and not self.quiet and text.split(" (")[0] != self.last and not text.startswith("timing, "):
+        elif text and text.split(" (")[0] != self.last and not text.startswith("timing, "):
             self.last = text.split(" (")[0]
             self.console.print(f"mm32: {self.last}", markup=False, highlight=False, soft_wrap=True)
 

@@ -158,8 +158,8 @@ class Packed:
 
 def lo_factor(k: int, scaled_lo: bool = False) -> Array:
     """Return what x - hi is multiplied by before it is rounded to lo, at each of `k` places: 2^LO_SHIFT for a scaled lo,
-    otherwise 1, and a little more or less than that, at two places of four each. That decides ties. If all
-    ties went to even, an operand of few values would have the same errors again and again, and their sum would grow as K does."""
+    otherwise 1, and a little more or less than that, at two places of four each. That decides ties. If all ties went to even, an
+    operand of few values would have the same errors again and again, and their sum would grow as K does."""
     up = np.arange(1, k + 1) & 2 == 0
     return np.where(up, np.float32(1 + 2**-13), np.float32(1 - 2**-13)) * np.float32(2**LO_SHIFT if scaled_lo else 1)
 

@@ -7,7 +7,7 @@ odd_answers  which answers to NaN and Inf are right
 far_data     how far rounding may move outputs on data far from the usual
 prober       what all probes share
 calls_in_a_row, first_calls, rare_draws, strides  probes with modules of their own
-later_parameters, eval_mode  whether the candidate looks at its parameters again, and knows eval(), for the verdict's line
+later_parameters, eval_mode  whether the candidate looks at its parameters again, and whether eval() changes the reference
 passed       the data of probes that were passed, for timed windows
 """
 
